@@ -43,7 +43,7 @@ pub enum Change {
 }
 
 /// Watches a file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FileWatch {
     path: PathBuf,
     max: u64,
@@ -91,12 +91,7 @@ impl FileWatch {
             path: path.into(),
             max,
             every: EVERY,
-            known: None,
-            read: None,
-            seen: None,
-            misses: 0,
-            due: None,
-            polling: None,
+            ..Self::default()
         }
     }
 

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Common, checked};
 use crate::cli::message;
 use crate::cli::text::{millis, or_dash, size};
-use crate::cli::{Variables, output};
+use crate::cli::{Exit, Failure, Variables, output};
 use crate::config::{self, ByteSize, Collected, Config, Effective, Problem, ProblemKind, Value};
 use crate::host::component;
 use crate::sandbox::{Description, ExitCodes, Import, Need, Settings, Start};

@@ -1,7 +1,6 @@
 //! `hostler compile-component`: the child process in which a host compiles. Not for people.
 
-use crate::cli::Variables;
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::{Exit, Failure, Variables};
 use crate::sandbox::compile;
 
 /// Compile the component on stdin; started by a host

@@ -3,8 +3,7 @@
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::{Cli, Variables, output};
+use crate::cli::{Cli, Exit, Failure, Variables, output};
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]

@@ -9,11 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
-use crate::cli::session::ask;
 use crate::cli::text::one_line;
-use crate::cli::{Variables, commands, output};
+use crate::cli::{Exit, Failure, Flags, Reach, Variables, ask, commands, output};
 use crate::dead_letter::peek::OTHER;
 use crate::dead_letter::{DeadLetters, Entry, Scan};
 
@@ -89,6 +86,9 @@ impl<'a> Batches<'a> {
     }
 }
 
+/// How the lines below a row begin.
+const INDENT: &str = "  ";
+
 /// A table with titles in which lines of its own follow each row.
 fn rows_with_lines<const N: usize, T>(
     titles: [&str; N],
@@ -101,7 +101,7 @@ fn rows_with_lines<const N: usize, T>(
     let mut lines: Vec<String> = rows.next().map(str::to_owned).into_iter().collect();
     for (row, item) in rows.zip(items) {
         lines.push(row.to_owned());
-        lines.extend(below(item).iter().map(|line| format!("  {line}")));
+        lines.extend(below(item).iter().map(|line| format!("{INDENT}{line}")));
     }
     lines.join("\n")
 }

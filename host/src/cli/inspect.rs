@@ -2,13 +2,12 @@
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::live_rules::LiveRules;
 use crate::cli::named::{FoundQueue, Named, with_queue, with_queues};
 use crate::cli::session::Session;
 use crate::cli::text::duration_ms;
-use crate::cli::{Variables, output, versions};
+use crate::cli::{Exit, Failure, Variables, output, versions};
 use crate::queue::inspect::{self, Report};
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::Error;

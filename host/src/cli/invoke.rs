@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Sandboxed};
 use crate::cli::message::{Body, Header, header, headers};
-use crate::cli::session::block_on;
-use crate::cli::{Variables, effects, output, text};
+use crate::cli::{Exit, Failure, Variables, block_on, effects, output, text};
 use crate::config::Value;
 use crate::delivery::message::{MESSAGE_ID, Message};
 use crate::delivery::outcome::Outcome;
@@ -218,12 +216,10 @@ fn shown(verdict: &Verdict<'_>, report: &Report, prefix: &str, lines: &[LogLine]
         ["memory".to_owned(), text::size(report.memory_bytes as u64)],
     ];
     let mut text = output::table(facts);
-    for effect in effects::lines(report, prefix) {
-        text.push_str(&format!("\n{effect}"));
-    }
-    for line in lines {
-        text.push_str(&format!("\n{} | {}", line.stream.label(), line.text));
-    }
+    let effects = effects::lines(report, prefix);
+    text.extend(effects.iter().map(|effect| format!("\n{effect}")));
+    let line = |line: &LogLine| format!("\n{} | {}", line.stream.label(), line.text);
+    text.extend(lines.iter().map(line));
     if report.log_bytes_dropped > 0 {
         let dropped = report.log_bytes_dropped;
         text.push_str(&format!("\n({dropped} more bytes were dropped)"));

@@ -3,9 +3,8 @@
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::named::FoundQueue;
-use crate::cli::output;
+use crate::cli::{Exit, Failure, output};
 use crate::config::{Collected, DeadLetter, Effective, PolicyValue, QueueKind};
 use crate::host::settings::policy_values;
 use crate::policies::Policies;

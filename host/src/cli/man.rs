@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use clap::CommandFactory;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::{Cli, Variables, output};
+use crate::cli::{Cli, Exit, Failure, Variables, output};
 
 /// Write the manual pages of all commands to a folder
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::{Exit, Failure};
 use crate::delivery::message::Headers;
 
 /// The largest body that is read from a file or stdin: the largest value that Redis takes.

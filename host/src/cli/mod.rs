@@ -16,7 +16,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 
+// What most commands begin with.
 use exit::{Exit, Failure};
+use flags::{Common, Flags, Reach};
+use session::{ask, ask_at, block_on};
 
 use crate::config::RedisUrl;
 use crate::sandbox;

@@ -5,11 +5,8 @@ use std::num::NonZeroU32;
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Common, Reach};
-use crate::cli::session::ask;
 use crate::cli::text::parse;
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, ask, output};
 use crate::wire::{keys, parts};
 
 /// A larger number of parts than this is a mistake.
@@ -85,10 +82,9 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             Part { key, slot, node }
         };
         let fullest = |count: u32| {
-            let mut filled: BTreeMap<&str, usize> = BTreeMap::new();
-            for number in 0..count {
-                let slot = keys::slot(&parts::part(&queue, number));
-                *filled.entry(owners.of(slot)).or_default() += 1;
+            let mut filled: BTreeMap<String, usize> = BTreeMap::new();
+            for part in (0..count).map(place) {
+                *filled.entry(part.node).or_default() += 1;
             }
             filled.into_values().max().unwrap_or(0)
         };
@@ -105,11 +101,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
                 (better, least) = (Some(more), excess(more));
             }
         }
-        let mut nodes: BTreeMap<String, usize> = owners
-            .nodes()
-            .iter()
-            .map(|node| (node.clone(), 0))
-            .collect();
+        let nodes = owners.nodes().iter().map(|node| (node.clone(), 0));
+        let mut nodes: BTreeMap<String, usize> = nodes.collect();
         let parts: Vec<Part> = (0..count).map(place).collect();
         for part in &parts {
             *nodes.entry(part.node.clone()).or_default() += 1;
@@ -129,12 +122,10 @@ fn text(shown: &Shown) -> String {
         let slot = part.slot.to_string();
         [part.key.clone(), slot, part.node.clone()]
     });
-    let titles = [["part", "slot", "node"].map(str::to_owned)];
-    let mut text = output::table(titles.into_iter().chain(rows));
-    text.push('\n');
-    for (node, parts) in &shown.nodes {
-        text.push_str(&format!("{node}: {parts} of {}\n", shown.parts.len()));
-    }
+    let mut text = output::titled(["part", "slot", "node"], rows) + "\n";
+    let all = shown.parts.len();
+    let of_node = |(node, parts): (&String, &usize)| format!("{node}: {parts} of {all}\n");
+    text.extend(shown.nodes.iter().map(of_node));
     if let Some(better) = shown.better {
         text.push_str(&format!("{better} parts spread better\n"));
     }

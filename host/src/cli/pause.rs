@@ -4,12 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Common, Reach};
 use crate::cli::policy::Target;
 use crate::cli::session::{Session, ask};
 use crate::cli::text::count;
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, output};
 use crate::config::settings::paused_key;
 use crate::policies::{Policies, Scope};
 use crate::rollout::follower::HostSeen;

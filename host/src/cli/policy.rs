@@ -5,11 +5,8 @@ use std::collections::BTreeMap;
 use clap::Subcommand;
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Common, Flags, Reach};
-use crate::cli::session::ask;
 use crate::cli::text::one_line;
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Flags, Reach, Variables, ask, output};
 use crate::config::settings::{self, live_keys};
 use crate::config::{Collected, PolicyValue, QueueKind, RouteTable, Value, queue_of_type};
 use crate::host::settings::policy_values;

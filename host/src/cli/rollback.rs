@@ -1,10 +1,7 @@
 //! `hostler rollback`: back to the version before.
 
 use crate::cli::deploy::{Request, nothing_deployed};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Common, Reach};
-use crate::cli::session::ask;
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, ask, output};
 use crate::rollout::store::{ChangeResult, Store};
 
 /// Go back to the version before, on every host that runs with `--accept-deploys`

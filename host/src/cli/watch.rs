@@ -16,11 +16,9 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::named::{Named, with_queue};
-use crate::cli::session::ask_at;
-use crate::cli::{Variables, output, text};
+use crate::cli::{Exit, Failure, Variables, ask_at, output, text};
 use crate::config::Value;
 use crate::host::StopSignals;
 use crate::redis::connection::Connector;

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use crate::config::collect::Collected;
 use crate::config::problem::{Error, Problem, ProblemKind};
 use crate::config::settings::{development, failures, grants, handler, queue};
-use crate::config::{
-    Bench, Config, DeadLetter, Destination, Development, Loaded, QueueKind, Redis, Trying,
-};
+use crate::config::{Bench, Config, DeadLetter, Development, Loaded, QueueKind, Redis, Trying};
 use crate::effects::Effects;
 use crate::queue::outbox;
+use crate::queue::publish::Destination;
 use crate::sandbox;
 use crate::wire::stream;
 

@@ -13,9 +13,7 @@ use crate::config::settings::{
     dead_letters, dedup, failures, grants, handler, process, queue, swap, telemetry,
 };
 use crate::config::value::Value;
-use crate::config::{
-    Dashboard, DeadLetter, Destination, Handler, Process, QueueKind, Reliable, Swap,
-};
+use crate::config::{Dashboard, DeadLetter, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::key_value::KeyRules;
@@ -23,6 +21,7 @@ use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
 use crate::queue::dedup::Dedup;
 use crate::queue::list::Recovery;
+use crate::queue::publish::{Channel, Destination, List, Stream};
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::rollout::breaker;
 use crate::rollout::canary::{self, Share};
@@ -252,23 +251,24 @@ impl Collected {
             Framing::Raw => wire::list::Codec::Raw,
             framing => framing.codec(),
         };
-        let channel = |name, sharded| Destination::Channel {
+        let channel = |name, sharded| Channel {
             name,
-            sharded,
             codec,
+            sharded,
         };
         match &self.queues_set()[..] {
-            ["stream"] => Some(Destination::Stream {
-                key: self.value(&queue::STREAM)?,
-                body_field: self.or_default(&queue::BODY_FIELD),
-            }),
-            ["list"] => Some(Destination::List {
-                key: self.value(&queue::LIST)?,
-                reliable: self.or_default(&queue::RELIABLE),
-                codec,
-            }),
-            ["channel"] => Some(channel(self.value(&queue::CHANNEL)?, false)),
-            ["sharded_channel"] => Some(channel(self.value(&queue::SHARDED_CHANNEL)?, true)),
+            ["stream"] => {
+                let stream = Stream::new(self.value(&queue::STREAM)?);
+                let field: String = self.or_default(&queue::BODY_FIELD);
+                Some(stream.body_field(field).into())
+            }
+            ["list"] => {
+                let mut list = List::new(self.value(&queue::LIST)?).codec(codec);
+                list.reliable = self.or_default(&queue::RELIABLE);
+                Some(list.into())
+            }
+            ["channel"] => Some(channel(self.value(&queue::CHANNEL)?, false).into()),
+            ["sharded_channel"] => Some(channel(self.value(&queue::SHARDED_CHANNEL)?, true).into()),
             set => {
                 let what = if set.is_empty() {
                     "no destination is set".to_owned()

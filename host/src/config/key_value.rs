@@ -113,10 +113,7 @@ mod tests {
     fn the_grant_is_read_and_shown() {
         let text = r#"{"commit":"checked","prefix":"{orders}:kv:","value_max":"1KiB"}"#;
         let table = KeyRules::parse(text).unwrap();
-        assert_eq!(
-            (&*table.prefix, table.value_max),
-            ("{orders}:kv:", 1024)
-        );
+        assert_eq!((&*table.prefix, table.value_max), ("{orders}:kv:", 1024));
         assert_eq!(table.show(), text);
         assert_eq!(KeyRules::parse(&table.show()), Ok(table));
         let plain = KeyRules::parse(r#"{"prefix":"{orders}:kv:"}"#).unwrap();

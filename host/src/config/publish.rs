@@ -39,7 +39,7 @@ enum Written {
 /// A destination.
 const TO: &str = "^(stream|list|channel):.";
 
-#[derive(Deserialize, JsonSchema, Serialize)]
+#[derive(Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
     /// `stream:KEY`, `list:KEY` or `channel:NAME`.
@@ -83,10 +83,7 @@ impl Value for BTreeMap<String, Destination> {
                 Written::Long(table) => table,
                 Written::Short(to) => Table {
                     to,
-                    reliable: false,
-                    sharded: false,
-                    codec: None,
-                    body_field: None,
+                    ..Table::default()
                 },
             };
             let is_short = (1..=NAME_MAX).contains(&name.len());
@@ -141,27 +138,21 @@ fn destination(table: Table) -> Result<Destination, String> {
     Ok(match kind {
         "stream" => {
             only(table.codec.is_some(), "codec", "lists and channels")?;
-            let stream = Stream::new(key);
-            match table.body_field {
-                Some(field) => stream.body_field(field).into(),
-                None => stream.into(),
+            let mut stream = Stream::new(key);
+            if let Some(field) = table.body_field {
+                stream.body_field = field.into();
             }
+            stream.into()
         }
         "list" => {
-            let list = List::new(key).codec(codec);
-            let list = if table.reliable {
-                list.reliable()
-            } else {
-                list
-            };
+            let mut list = List::new(key).codec(codec);
+            list.reliable = table.reliable;
             list.into()
         }
         "channel" => {
-            let channel = Channel::new(key).codec(codec);
-            match table.sharded {
-                true => channel.sharded().into(),
-                false => channel.into(),
-            }
+            let mut channel = Channel::new(key).codec(codec);
+            channel.sharded = table.sharded;
+            channel.into()
         }
         _ => return Err(format!("`{kind}` is not `stream`, `list` or `channel`")),
     })
@@ -176,10 +167,7 @@ impl From<&Destination> for Written {
         };
         let mut table = Table {
             to: destination.label(),
-            reliable: false,
-            sharded: false,
-            codec: None,
-            body_field: None,
+            ..Table::default()
         };
         match destination {
             Destination::Stream(to) => {

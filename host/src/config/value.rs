@@ -462,24 +462,6 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-/// An error unless a value is neither too low nor too high.
-pub(super) fn bounded(
-    value: &impl Value,
-    high_enough: bool,
-    low: &str,
-    low_enough: bool,
-    high: &str,
-) -> Result<(), Invalid> {
-    if high_enough && low_enough {
-        return Ok(());
-    }
-    let what = if high_enough { "more" } else { "less" };
-    Err(
-        Invalid::new(format!("`{}` is {what} than allowed", value.show()))
-            .hint(format!("the range is {low} to {high}")),
-    )
-}
-
 /// `text` is not one of `words`: list them, and guess which one was meant.
 pub(crate) fn not_one_of(text: &str, words: &[&str]) -> Invalid {
     let quoted: Vec<String> = words.iter().map(|w| format!("`{w}`")).collect();

@@ -2,10 +2,8 @@
 
 use super::filter::{Letters, Which};
 use super::{rows_with_lines, with_letters};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Common, Reach};
 use crate::cli::text::{count, one_line, time_to_seconds, wrapped};
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, output};
 use crate::dead_letter::{Group, Groups};
 
 /// Columns of the terminal that the text of a cause is made for, without its indent.

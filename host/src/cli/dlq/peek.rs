@@ -1,16 +1,14 @@
 //! `hostler dlq peek`: dead letters by reason, and the newest ones.
 
 use super::filter::Letters;
-use super::{rows_with_lines, with_letters};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Common, Reach};
+use super::{INDENT, rows_with_lines, with_letters};
 use crate::cli::text::{count, cut, or_dash, time_to_seconds, wrapped};
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, output};
 use crate::dead_letter::{Entry, Peek};
 use crate::sandbox::BACKTRACE;
 
-/// Columns of the terminal that the lines below a row are made for, without their indent.
-const WIDTH: usize = 78;
+/// Columns of the terminal that rows are made for.
+const WIDTH: usize = 80;
 /// How much of a reason is shown: hostler's own reasons are not longer.
 const REASON_WIDTH: usize = 14;
 /// How much of a number of attempts is shown: other programs may write any.
@@ -108,25 +106,26 @@ fn entries(key: &str, entries: &[Entry]) -> String {
 }
 
 fn below(entry: &Entry) -> Vec<String> {
+    let room = WIDTH - INDENT.len();
     let mut lines = Vec::new();
     match (&entry.source, &entry.source_id) {
-        (Some(source), Some(id)) => lines.push(cut(&format!("from {source} {id}"), WIDTH)),
-        (Some(source), None) => lines.push(cut(&format!("from {source}"), WIDTH)),
+        (Some(source), Some(id)) => lines.push(cut(&format!("from {source} {id}"), room)),
+        (Some(source), None) => lines.push(cut(&format!("from {source}"), room)),
         (None, _) => {}
     }
     let detail = entry.detail.as_deref().filter(|detail| !detail.is_empty());
     if let Some(detail) = detail {
-        lines.extend(wrapped(detail, WIDTH, DETAIL_LINES));
+        lines.extend(wrapped(detail, room, DETAIL_LINES));
     }
     let log = entry.log();
     let said = log.iter().take_while(|line| *line != BACKTRACE);
     let said: Vec<&String> = said.collect();
     let last = said.iter().skip(said.len().saturating_sub(LOG_LINES));
-    lines.extend(last.map(|line| cut(&format!("| {line}"), WIDTH)));
+    lines.extend(last.map(|line| cut(&format!("| {line}"), room)));
     lines.push(match (&entry.defect, str::from_utf8(&entry.body)) {
-        (Some(defect), _) => cut(&format!("(not a message: {defect})"), WIDTH),
+        (Some(defect), _) => cut(&format!("(not a message: {defect})"), room),
         (None, Ok("")) => "(no body)".to_owned(),
-        (None, Ok(body)) => cut(body, WIDTH),
+        (None, Ok(body)) => cut(body, room),
         (None, Err(_)) => format!("({} bytes)", entry.body.len()),
     });
     lines

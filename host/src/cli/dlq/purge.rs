@@ -6,10 +6,8 @@ use serde::Serialize;
 
 use super::filter::{Letters, Which};
 use super::{Batches, ByReason, with_letters};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Common, Reach};
 use crate::cli::progress::Progress;
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, output};
 use crate::dead_letter::{DeadLetters, Entry};
 use crate::host::StopSignals;
 

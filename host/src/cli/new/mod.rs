@@ -8,8 +8,7 @@ use project::Files;
 use templates::{Language, Part, World};
 
 use crate::cli::config::Which;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::{Variables, output};
+use crate::cli::{Exit, Failure, Variables, output};
 
 mod project;
 mod templates;

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::cli::exit::Failure;
+use crate::cli::Failure;
 use crate::cli::live_rules::LiveRules;
 use crate::cli::named::FoundQueue;
 use crate::cli::session::Session;

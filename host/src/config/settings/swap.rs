@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::config::choices::BreakAt;
+use crate::config::setting::in_range;
 use crate::config::settings::{DAY, section, up_to};
-use crate::config::value::{Invalid, bounded};
+use crate::config::value::Invalid;
 use crate::rollout::breaker::OnBreak;
 use crate::rollout::canary::Share;
 use crate::rollout::verify::SelfTest;
@@ -65,13 +66,8 @@ section! { "Swap";
 
 /// With no messages, or with all of them, there is nothing to compare.
 fn some_and_not_all(share: &Share) -> Result<(), Invalid> {
-    bounded(
-        share,
-        *share > Share::NONE,
-        "0.01%",
-        *share < Share::ALL,
-        "99.99%",
-    )
+    let ends = Share::from_basis_points(1).zip(Share::from_basis_points(9_999));
+    ends.map_or(Ok(()), |ends| in_range(share, ends))
 }
 
 #[cfg(test)]
