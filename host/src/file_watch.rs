@@ -43,7 +43,7 @@ pub enum Change {
 }
 
 /// Watches a file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct FileWatch {
     path: PathBuf,
     max: u64,
@@ -63,7 +63,7 @@ pub struct FileWatch {
 
 /// The state of a file without its content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-struct Stamp {
+pub(crate) struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
@@ -91,12 +91,7 @@ impl FileWatch {
             path: path.into(),
             max,
             every: EVERY,
-            known: None,
-            read: None,
-            seen: None,
-            misses: 0,
-            due: None,
-            polling: None,
+            ..Self::default()
         }
     }
 
@@ -234,7 +229,7 @@ fn load(path: &Path, max: u64, stamp: Stamp) -> io::Result<Option<(bool, Vec<u8>
 }
 
 impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),

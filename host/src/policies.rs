@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use redis::{Cmd, Pipeline, Value};
+use redis::{Pipeline, Value, cmd};
 use wildmatch::WildMatch;
 
 use crate::redis::connection::Link;
@@ -19,6 +19,8 @@ use crate::redis::error::{Class, Error};
 use crate::redis::reply;
 use crate::wire::keys::{self, POLICIES};
 
+/// The command that reads a hash.
+const READ: &str = "HGETALL";
 /// The most settings of one hash.
 pub const SETTINGS_MAX: usize = 1000;
 /// The most bytes of a value or a pattern.
@@ -104,6 +106,14 @@ pub struct QueuePolicies {
 }
 
 impl QueuePolicies {
+    /// These settings.
+    pub fn of(settings: Vec<Stored>) -> Self {
+        Self {
+            settings,
+            patterns_error: None,
+        }
+    }
+
     /// The setting with the highest precedence, for each name.
     pub fn effective(&self) -> Vec<&Stored> {
         let mut best: BTreeMap<&str, &Stored> = BTreeMap::new();
@@ -139,26 +149,22 @@ impl Policies {
     /// # Errors
     /// Any of [`Error`], if the queue's own policy cannot be read.
     pub async fn of_queue(&self, key: &str) -> Result<QueuePolicies, Error> {
-        const COMMAND: &str = "HGETALL";
         let own = Scope::Queue(key.into());
         let mut pipeline = Pipeline::new();
-        pipeline.cmd(COMMAND).arg(own.key());
-        pipeline.cmd(COMMAND).arg(POLICIES);
-        let mut replies = self.link.pipeline(COMMAND, &pipeline).await?.into_iter();
-        let mut next = || reply::accepted(COMMAND, replies.next().unwrap_or_default());
+        pipeline.cmd(READ).arg(own.key());
+        pipeline.cmd(READ).arg(POLICIES);
+        let mut replies = self.link.pipeline(READ, &pipeline).await?.into_iter();
+        let mut next = || reply::accepted(READ, replies.next().unwrap_or_default());
         let mut found = QueuePolicies::default();
-        for (setting, text) in fields(next()?)? {
-            found.settings.push(Stored {
-                scope: own.clone(),
-                setting,
-                text,
-            });
-        }
+        let of_own = |(setting, text)| Stored {
+            scope: own.clone(),
+            setting,
+            text,
+        };
+        found.settings = fields(next()?)?.into_iter().map(of_own).collect();
         match next().and_then(by_pattern) {
             Ok(stored) => {
-                let ours = stored
-                    .into_iter()
-                    .filter(|stored| stored.scope.matches(key));
+                let ours = stored.into_iter().filter(|s| s.scope.matches(key));
                 found.settings.extend(ours);
             }
             Err(error) if error.class() == Class::Configuration => {
@@ -170,24 +176,15 @@ impl Policies {
     }
 
     /// All policies by pattern.
-    ///
-    /// # Errors
-    /// Any of [`Error`].
     pub async fn by_pattern(&self) -> Result<Vec<Stored>, Error> {
-        const COMMAND: &str = "HGETALL";
-        let mut cmd = Cmd::new();
-        cmd.arg(COMMAND).arg(POLICIES);
-        by_pattern(self.link.call(COMMAND, &cmd).await?)
+        by_pattern(self.link.call(READ, cmd(READ).arg(POLICIES)).await?)
     }
 
     /// Set these settings in one step.
-    ///
-    /// # Errors
-    /// Any of [`Error`].
     pub async fn set(&self, scope: &Scope, settings: &[(&str, &str)]) -> Result<(), Error> {
         const COMMAND: &str = "HSET";
-        let mut cmd = Cmd::new();
-        cmd.arg(COMMAND).arg(scope.key());
+        let mut cmd = cmd(COMMAND);
+        cmd.arg(scope.key());
         for (setting, text) in settings {
             cmd.arg(scope.field(setting)).arg(*text);
         }
@@ -195,23 +192,15 @@ impl Policies {
     }
 
     /// Unset these settings. Returns the number that were set.
-    ///
-    /// # Errors
-    /// Any of [`Error`].
     pub async fn unset(&self, scope: &Scope, settings: &[&str]) -> Result<u64, Error> {
         const COMMAND: &str = "HDEL";
-        let mut cmd = Cmd::new();
-        cmd.arg(COMMAND).arg(scope.key());
-        for setting in settings {
-            cmd.arg(scope.field(setting));
-        }
+        let fields: Vec<String> = settings.iter().map(|s| scope.field(s)).collect();
+        let mut cmd = cmd(COMMAND);
+        cmd.arg(scope.key()).arg(fields);
         reply::count(COMMAND, &self.link.call(COMMAND, &cmd).await?)
     }
 
     /// The kind of a queue, as the Redis type of its key: `stream`, `list`, `none`, ...
-    ///
-    /// # Errors
-    /// Any of [`Error`].
     pub async fn kind_of_queue(&self, key: &str) -> Result<String, Error> {
         let kind = self.kind_of(key).await?;
         if kind != "none" {
@@ -226,14 +215,12 @@ impl Policies {
     }
 
     /// The Redis type of a key.
-    ///
-    /// # Errors
-    /// Any of [`Error`].
     pub async fn kind_of(&self, key: &str) -> Result<String, Error> {
         const COMMAND: &str = "TYPE";
-        let mut cmd = Cmd::new();
-        cmd.arg(COMMAND).arg(key);
-        reply::text(COMMAND, self.link.call(COMMAND, &cmd).await?)
+        reply::text(
+            COMMAND,
+            self.link.call(COMMAND, cmd(COMMAND).arg(key)).await?,
+        )
     }
 }
 
@@ -253,8 +240,7 @@ fn by_pattern(value: Value) -> Result<Vec<Stored>, Error> {
 /// The fields and values, sorted by name, at most [`SETTINGS_MAX`]. A value that is not UTF-8 or too
 /// long is empty, and its name gets the prefix `unreadable:`, which no setting has.
 fn fields(value: Value) -> Result<Vec<(String, String)>, Error> {
-    const COMMAND: &str = "HGETALL";
-    let mut fields: Vec<(String, String)> = reply::fields(COMMAND, value)?
+    let mut fields: Vec<(String, String)> = reply::fields(READ, value)?
         .into_iter()
         .take(SETTINGS_MAX)
         .map(|(name, text)| {

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{All, Flags, checked};
+use crate::cli::flags::{All, Common, checked};
 use crate::cli::message;
 use crate::cli::text::{millis, or_dash, size};
-use crate::cli::{Variables, output};
+use crate::cli::{Exit, Failure, Variables, output};
 use crate::config::{self, ByteSize, Collected, Config, Effective, Problem, ProblemKind, Value};
 use crate::host::component;
 use crate::sandbox::{Description, ExitCodes, Import, Need, Settings, Start};
@@ -29,23 +28,19 @@ pub(super) struct Args {
     #[arg(value_name = "FILE.wasm")]
     file: Option<PathBuf>,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<All>,
+    common: Common<All>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    if args.file.is_none() && !args.flags.is_configured(&variables) {
+    if args.file.is_none() && !args.common.flags.is_configured(&variables) {
         let hint = "give a component, or `--config FILE.toml`";
         return Err(Failure::new(Exit::Usage, "there is nothing to check").hint(hint));
     }
-    let collected = args.flags.collect(variables);
+    let collected = args.common.flags.collect(variables);
     match args.file {
-        Some(file) => check_component(&file, &collected.sandbox()?, args.json),
-        None => check_config(collected, args.json),
+        Some(file) => check_component(&file, &collected.sandbox()?, args.common.json),
+        None => check_config(collected, args.common.json),
     }
 }
 
@@ -65,9 +60,9 @@ fn check_config(collected: Collected, json: bool) -> Result<Exit, Failure> {
         };
         output::json(&CheckedConfig {
             ok: loaded.is_ok(),
-            problems: problems.iter().map(ProblemJson::from).collect(),
-            warnings: warnings.iter().map(ProblemJson::from).collect(),
-            settings: effective.iter().map(SettingJson::from).collect(),
+            problems,
+            warnings,
+            settings: &effective,
         })?;
     }
     checked(loaded)?;
@@ -105,43 +100,9 @@ fn no_handler(
 #[derive(Serialize)]
 struct CheckedConfig<'a> {
     ok: bool,
-    problems: Vec<ProblemJson<'a>>,
-    warnings: Vec<ProblemJson<'a>>,
-    settings: Vec<SettingJson<'a>>,
-}
-
-#[derive(Serialize)]
-struct ProblemJson<'a> {
-    source: Option<String>,
-    what: String,
-    hint: Option<&'a str>,
-}
-
-impl<'a> From<&'a Problem> for ProblemJson<'a> {
-    fn from(problem: &'a Problem) -> Self {
-        Self {
-            source: problem.source.as_ref().map(config::Source::to_string),
-            what: problem.kind.to_string(),
-            hint: problem.hint.as_deref(),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct SettingJson<'a> {
-    key: &'static str,
-    value: Option<&'a str>,
-    source: String,
-}
-
-impl<'a> From<&'a Effective> for SettingJson<'a> {
-    fn from(setting: &'a Effective) -> Self {
-        Self {
-            key: setting.key,
-            value: setting.value.as_deref(),
-            source: setting.source.to_string(),
-        }
-    }
+    problems: &'a [Problem],
+    warnings: &'a [Problem],
+    settings: &'a [Effective],
 }
 
 fn check_component(file: &Path, settings: &Settings, json: bool) -> Result<Exit, Failure> {

@@ -1,9 +1,9 @@
 //! `hostler completions`: a completion script for a shell.
 
+use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
+use crate::cli::{Cli, Exit, Failure, Variables, output};
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
@@ -17,9 +17,9 @@ pub(super) struct Args {
     shell: Shell,
 }
 
-pub(super) fn run(args: &Args, mut command: clap::Command) -> Result<Exit, Failure> {
+pub(super) fn run(args: Args, _: Variables) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "hostler", &mut script);
+    clap_complete::generate(args.shell, &mut Cli::command(), "hostler", &mut script);
     output::data(&script)?;
     Ok(Exit::Ok)
 }

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Subcommand, ValueEnum};
 use serde_json::Value as Json;
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Developed, Flags};
-use crate::cli::{output, test};
+use crate::cli::{Exit, Failure, Variables, output, test};
 use crate::config::{self, RedisUrl};
 
 /// Write a configuration with every setting, or print the JSON Schemas of the files
@@ -82,7 +81,7 @@ impl Which {
     }
 }
 
-pub(super) fn run(args: Args) -> Result<Exit, Failure> {
+pub(super) fn run(args: Args, _: Variables) -> Result<Exit, Failure> {
     match args.command {
         Command::Init(args) => init(&args),
         Command::Schema(args) => {

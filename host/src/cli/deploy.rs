@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Deploying, Flags};
+use crate::cli::flags::{Common, Deploying};
 use crate::cli::rolled_out::{Outcome, Waiting};
-use crate::cli::session::ask_at;
 use crate::cli::text::{self, one_line};
-use crate::cli::{Variables, output};
+use crate::cli::{Exit, Failure, Variables, ask_at, output};
 use crate::config::Collected;
 use crate::host::{component, settings};
 use crate::rollout::follower::HostSeen;
@@ -58,12 +56,8 @@ pub(super) struct Args {
     )]
     wait: Option<Duration>,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Deploying>,
+    common: Common<Deploying>,
 }
 
 /// A request for another version.
@@ -107,7 +101,10 @@ struct Deployed<'a> {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let (redis, settings) = args.flags.load(variables, Collected::redis_and_sandbox)?;
+    let (redis, settings) = args
+        .common
+        .flags
+        .load(variables, Collected::redis_and_sandbox)?;
     let component = component::read(&args.file, settings.limits.component)?;
     if !args.unchecked {
         component::load_bytes(&args.file, &component, &settings)?;
@@ -135,12 +132,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let what = "redis lost the uploaded component before it was stored";
         return Err(Failure::new(Exit::Unavailable, what).hint("deploy it again"));
     };
-    let accepts = |hosts: Vec<String>| {
-        HostSeen::parse_all(&hosts)
-            .iter()
-            .any(|h| h.accepts_deploys)
-    };
-    if hosts.is_some_and(|hosts| !accepts(hosts)) {
+    let hosts = hosts.map(|hosts| HostSeen::parse_all(&hosts));
+    if hosts.is_some_and(|hosts| !hosts.iter().any(|host| host.accepts_deploys)) {
         output::people(&format!(
             "no host of {queue} takes deploys now: start hosts with `--accept-deploys`\n"
         ));
@@ -153,11 +146,10 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         outcome,
     };
     let exit = deployed.outcome.as_ref().map_or(Exit::Ok, Outcome::exit);
-    output::either(args.json, &deployed, |deployed| {
+    output::either(args.common.json, &deployed, |deployed| {
         let mut text = format!("version {version} of {queue} is {}", deployed.digest);
-        for host in deployed.outcome.iter().flat_map(|outcome| &outcome.hosts) {
-            text.push_str(&format!("\n{}", one_line(&host.to_string())));
-        }
+        let hosts = deployed.outcome.iter().flat_map(|outcome| &outcome.hosts);
+        text.extend(hosts.map(|host| format!("\n{}", one_line(&host.to_string()))));
         text
     })?;
     Ok(exit)

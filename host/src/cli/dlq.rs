@@ -7,14 +7,10 @@
 
 use std::collections::BTreeMap;
 
-use clap::Subcommand;
 use serde::Serialize;
 
-use crate::cli::Variables;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
-use crate::cli::session::ask;
 use crate::cli::text::one_line;
+use crate::cli::{Exit, Failure, Flags, Reach, Variables, ask, commands, output};
 use crate::dead_letter::peek::OTHER;
 use crate::dead_letter::{DeadLetters, Entry, Scan};
 
@@ -34,25 +30,17 @@ pub(super) struct Args {
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    Peek(peek::Args),
-    Groups(groups::Args),
-    Show(show::Args),
-    Replay(replay::Args),
-    Purge(purge::Args),
-    Export(export::Args),
+commands! {
+    Peek: peek,
+    Groups: groups,
+    Show: show,
+    Replay: replay,
+    Purge: purge,
+    Export: export,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    match args.command {
-        Command::Peek(args) => peek::run(args, variables),
-        Command::Groups(args) => groups::run(args, variables),
-        Command::Show(args) => show::run(args, variables),
-        Command::Replay(args) => replay::run(args, variables),
-        Command::Purge(args) => purge::run(args, variables),
-        Command::Export(args) => export::run(args, variables),
-    }
+    args.command.run(variables)
 }
 
 /// Work on the dead-letter queue with this key.
@@ -96,6 +84,26 @@ impl<'a> Batches<'a> {
         }
         Ok(entries)
     }
+}
+
+/// How the lines below a row begin.
+const INDENT: &str = "  ";
+
+/// A table with titles in which lines of its own follow each row.
+fn rows_with_lines<const N: usize, T>(
+    titles: [&str; N],
+    items: &[T],
+    row: impl Fn(&T) -> [String; N],
+    below: impl Fn(&T) -> Vec<String>,
+) -> String {
+    let table = output::titled(titles, items.iter().map(row));
+    let mut rows = table.lines();
+    let mut lines: Vec<String> = rows.next().map(str::to_owned).into_iter().collect();
+    for (row, item) in rows.zip(items) {
+        lines.push(row.to_owned());
+        lines.extend(below(item).iter().map(|line| format!("{INDENT}{line}")));
+    }
+    lines.join("\n")
 }
 
 /// A line of the log of an attempt, as it is shown.

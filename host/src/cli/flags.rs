@@ -201,6 +201,17 @@ impl<S> Flags<S> {
     }
 }
 
+/// The flags of most commands.
+#[derive(Debug, clap::Args)]
+pub(super) struct Common<S: Scope> {
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) flags: Flags<S>,
+}
+
 /// The value of the variable that names the configuration file.
 fn config_variable(variables: &Variables) -> Option<&OsString> {
     let named = variables.iter().find(|(name, _)| name == CONFIG_VARIABLE);

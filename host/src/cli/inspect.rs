@@ -2,13 +2,12 @@
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::live_rules::LiveRules;
 use crate::cli::named::{FoundQueue, Named, with_queue, with_queues};
 use crate::cli::session::Session;
 use crate::cli::text::duration_ms;
-use crate::cli::{Variables, output, versions};
+use crate::cli::{Exit, Failure, Variables, output, versions};
 use crate::queue::inspect::{self, Report};
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::Error;
@@ -78,15 +77,11 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
 }
 
 async fn look(session: &Session, found: FoundQueue) -> Result<Inspected, Failure> {
-    let FoundQueue {
-        sources,
-        queue,
-        dead_letter,
-    } = found;
+    let queue = &found.queue;
     let policies = session.link("policies");
     let store = Store::new(session.link("hosts"), queue.name());
     let hosts = versions::hosts_of(&store, queue.group()).await;
-    let rules = LiveRules::read(policies, &sources, &queue, dead_letter, &hosts).await;
+    let rules = LiveRules::read(policies, &found, &hosts).await;
     let dead_letter = rules.dead_letter.as_ref();
     let key = dead_letter.map(|d| &*d.key);
     let mut targets = dead_letter.map_or_else(Vec::new, |d| d.routes.targets(&d.key, queue.name()));
@@ -126,24 +121,16 @@ fn text(report: &Inspected) -> String {
     let queue = &report.queue;
     let length = format!("{} ({} entries)", report.key, queue.length);
     let mut facts = vec![[report.kind.to_owned(), length]];
-    facts.extend(
-        report
-            .group
-            .as_ref()
-            .map(|group| ["group", group].map(str::to_owned)),
-    );
+    let group = report.group.as_ref();
+    facts.extend(group.map(|group| ["group", group].map(str::to_owned)));
     facts.extend([
         ["unread".to_owned(), unread(queue)],
         ["pending".to_owned(), pending(queue)],
         ["delayed".to_owned(), delayed(queue)],
     ]);
     for (index, target) in report.dead_letter_targets.iter().enumerate() {
-        let DeadLetterTarget {
-            key,
-            length,
-            max_len,
-        } = target;
-        let share = *length as f64 * 100.0 / *max_len as f64;
+        let (key, length, max_len) = (&target.key, target.length, target.max_len);
+        let share = length as f64 * 100.0 / max_len as f64;
         let text = format!("{length} of {max_len} in {key} ({share:.0} % full)");
         let name = if index == 0 { "dead letters" } else { "" };
         facts.push([name.to_owned(), text]);
@@ -157,10 +144,8 @@ fn text(report: &Inspected) -> String {
         let (to, length) = (&outbox.to, outbox.length);
         let age = duration_ms(outbox.oldest_ms.unwrap_or_default());
         let name = if index == 0 { "outbox" } else { "" };
-        facts.push([
-            name.to_owned(),
-            format!("{length} to {to} (the oldest for {age})"),
-        ]);
+        let text = format!("{length} to {to} (the oldest for {age})");
+        facts.push([name.to_owned(), text]);
     }
     let mut parts = vec![output::table(facts)];
     if !queue.consumers.is_empty() {

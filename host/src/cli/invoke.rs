@@ -8,17 +8,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Sandboxed};
 use crate::cli::message::{Body, Header, header, headers};
-use crate::cli::session::block_on;
-use crate::cli::{Variables, effects, output, text};
+use crate::cli::{Exit, Failure, Variables, block_on, effects, output, text};
 use crate::config::Value;
 use crate::delivery::message::{MESSAGE_ID, Message};
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
 use crate::host::component;
-use crate::sandbox::{Call, Capture, LogLine, LogSink, Report};
+use crate::sandbox::{Call, Capture, LogLine, LogSink, Report, Sandbox, Slot};
 
 /// Why there is no attempt 0.
 pub(super) const ATTEMPTS_FROM_1: &str = "attempts count from 1";
@@ -88,7 +86,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let sandbox = component::load(&args.file, &settings)?;
     let keys = settings.grants.key_value.as_ref();
     let prefix = keys.map_or("", |keys| &*keys.prefix);
-    let headers = headers(&args.headers);
+    let headers = headers(args.headers);
     let id = headers.find_str(MESSAGE_ID).unwrap_or(&args.id);
     let message = Message {
         id: id.into(),
@@ -97,21 +95,12 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         headers,
         enqueued_ms: 0,
     };
-    let capture = Capture::default();
-    let report = block_on(async {
-        let call = Call {
-            message: &message,
-            attempt: args.attempt.get(),
-            max_attempts: args.max_attempts,
-            cancelled: &Arc::default(),
-            logs: &LogSink::Capture(capture.clone()),
-            trace: Traced::default(),
-            began: std::time::Instant::now(),
-        };
-        Ok(sandbox.call(&mut sandbox.slot(), call).await)
+    let attempts = (args.attempt.get(), args.max_attempts);
+    let (report, lines) = block_on(async {
+        let slot = &mut sandbox.slot();
+        Ok(call(&sandbox, slot, &message, attempts).await)
     })?;
     let verdict = Verdict::new(&report.outcome);
-    let lines = capture.take();
     let invoked = Invoked {
         outcome: verdict.outcome,
         delay_ms: verdict.delay.map(text::millis),
@@ -125,7 +114,32 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     output::either(args.json, &invoked, |_| {
         shown(&verdict, &report, prefix, &lines)
     })?;
-    Ok(verdict.exit)
+    Ok(match &report.outcome {
+        Outcome::Ack => Exit::Ok,
+        Outcome::NackRequeue(_) => Exit::NackRequeue,
+        Outcome::Drop(_) => Exit::Drop,
+        Outcome::Fault(_) => Exit::Fault,
+    })
+}
+
+/// Call the handler with a message: with the number of the attempt, and the most attempts. Also what it has logged.
+pub(super) async fn call(
+    sandbox: &Sandbox,
+    slot: &mut Slot,
+    message: &Message,
+    (attempt, max_attempts): (u32, u32),
+) -> (Report, Vec<LogLine>) {
+    let capture = Capture::default();
+    let call = Call {
+        message,
+        attempt,
+        max_attempts,
+        cancelled: &Arc::default(),
+        logs: &LogSink::Capture(capture.clone()),
+        trace: Traced::default(),
+        began: std::time::Instant::now(),
+    };
+    (sandbox.call(slot, call).await, capture.take())
 }
 
 /// The shape of `--json`.
@@ -138,7 +152,7 @@ struct Invoked<'a> {
     /// The handler's reason, or the detail of the fault.
     reason: Option<&'a str>,
     /// The kind of fault.
-    fault: Option<&'static str>,
+    fault: Option<&'a str>,
     duration_us: u64,
     memory_bytes: usize,
     #[serde(flatten)]
@@ -147,37 +161,34 @@ struct Invoked<'a> {
 }
 
 /// An outcome in words.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Verdict<'a> {
     pub(super) outcome: &'static str,
-    exit: Exit,
     pub(super) delay: Option<Duration>,
     pub(super) reason: Option<&'a str>,
-    pub(super) fault: Option<&'static str>,
+    pub(super) fault: Option<&'a str>,
 }
 
 impl<'a> Verdict<'a> {
     pub(super) fn new(outcome: &'a Outcome) -> Self {
-        let plain = |outcome, exit| Self {
+        let plain = |outcome| Self {
             outcome,
-            exit,
-            delay: None,
-            reason: None,
-            fault: None,
+            ..Self::default()
         };
         match outcome {
-            Outcome::Ack => plain("ack", Exit::Ok),
+            Outcome::Ack => plain("ack"),
             Outcome::NackRequeue(delay) => Self {
                 delay: *delay,
-                ..plain("nack-requeue", Exit::NackRequeue)
+                ..plain("nack-requeue")
             },
             Outcome::Drop(reason) => Self {
                 reason: reason.as_deref(),
-                ..plain("drop", Exit::Drop)
+                ..plain("drop")
             },
             Outcome::Fault(fault) => Self {
                 reason: Some(&fault.detail),
                 fault: Some(fault.kind.label()),
-                ..plain("fault", Exit::Fault)
+                ..plain("fault")
             },
         }
     }
@@ -206,17 +217,13 @@ fn shown(verdict: &Verdict<'_>, report: &Report, prefix: &str, lines: &[LogLine]
         ["memory".to_owned(), text::size(report.memory_bytes as u64)],
     ];
     let mut text = output::table(facts);
-    for effect in effects::lines(report, prefix) {
-        text.push_str(&format!("\n{effect}"));
-    }
-    for line in lines {
-        text.push_str(&format!("\n{} | {}", line.stream.label(), line.text));
-    }
+    let effects = effects::lines(report, prefix);
+    text.extend(effects.iter().map(|effect| format!("\n{effect}")));
+    let line = |line: &LogLine| format!("\n{} | {}", line.stream.label(), line.text);
+    text.extend(lines.iter().map(line));
     if report.log_bytes_dropped > 0 {
-        text.push_str(&format!(
-            "\n({} more bytes were dropped)",
-            report.log_bytes_dropped
-        ));
+        let dropped = report.log_bytes_dropped;
+        text.push_str(&format!("\n({dropped} more bytes were dropped)"));
     }
     text
 }

@@ -3,9 +3,9 @@
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
-use crate::config::{Collected, DeadLetter, Effective, Input, PolicyValue, QueueKind, Sources};
+use crate::cli::named::FoundQueue;
+use crate::cli::{Exit, Failure, output};
+use crate::config::{Collected, DeadLetter, Effective, PolicyValue, QueueKind};
 use crate::host::settings::policy_values;
 use crate::policies::Policies;
 use crate::queue::kind::Place;
@@ -38,10 +38,9 @@ enum RulesOf {
 
 #[derive(Debug, Serialize)]
 struct LiveRule {
-    setting: String,
-    value: Option<String>,
-    /// `default`, `policy:<key or pattern>`, `<file>:<line>`, the variable, or the flag.
-    from: String,
+    /// It comes from `default`, `policy:<key or pattern>`, `<file>:<line>`, the variable, or the flag.
+    #[serde(flatten)]
+    rule: ActiveRule,
     /// The hosts that go by it, where hosts differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hosts: Vec<String>,
@@ -50,35 +49,23 @@ struct LiveRule {
 impl LiveRules {
     /// The rules of these hosts of the queue; without hosts, those of its policies and of the settings of
     /// this command. If the user may not read policies, the settings alone count.
-    pub(super) async fn read(
-        policies: Link,
-        sources: &Sources,
-        queue: &QueueKind,
-        dead_letter: Option<DeadLetter>,
-        hosts: &[HostSeen],
-    ) -> Self {
-        let mut rules = Self::of_settings(policies, sources, queue, dead_letter).await;
+    pub(super) async fn read(policies: Link, found: &FoundQueue, hosts: &[HostSeen]) -> Self {
+        let mut rules = Self::of_settings(policies, found).await;
         let telling: Vec<&HostSeen> = hosts.iter().filter(|h| !h.rules.is_empty()).collect();
         if let Some(first) = telling.first() {
             rules.rules = merged(&telling);
             rules.rules_of = RulesOf::Hosts;
             rules.policies_ignored = None;
             // A dead-letter queue that this command names is the one that is looked at.
-            let told = rules.dead_letter.is_none();
-            rules.dead_letter = match told {
-                true => dead_letter_of(&first.rules, queue),
-                false => rules.dead_letter,
-            };
+            let told = || dead_letter_of(&first.rules, &found.queue);
+            rules.dead_letter = rules.dead_letter.or_else(told);
         }
         rules
     }
 
-    async fn of_settings(
-        policies: Link,
-        sources: &Sources,
-        queue: &QueueKind,
-        dead_letter: Option<DeadLetter>,
-    ) -> Self {
+    async fn of_settings(policies: Link, found: &FoundQueue) -> Self {
+        let FoundQueue { sources, queue, .. } = found;
+        let dead_letter = found.dead_letter.clone();
         let ignored = match Policies::new(policies).of_queue(queue.name()).await {
             Ok(found) => {
                 let values = policy_values(&found);
@@ -103,9 +90,11 @@ impl LiveRules {
     ) -> Self {
         let live = effective.into_iter().filter(|setting| setting.is_live);
         let rule = |setting: Effective| LiveRule {
-            setting: setting.key.to_owned(),
-            value: setting.value,
-            from: setting.source.to_string(),
+            rule: ActiveRule {
+                setting: setting.key.to_owned(),
+                value: setting.value,
+                from: setting.source.to_string(),
+            },
             hosts: Vec::new(),
         };
         Self {
@@ -118,7 +107,7 @@ impl LiveRules {
 
     pub(super) fn text(&self) -> String {
         let differ = self.rules.iter().any(|rule| !rule.hosts.is_empty());
-        let row = |rule: &LiveRule| {
+        let row = |LiveRule { rule, .. }: &LiveRule| {
             let value = rule.value.as_deref().unwrap_or("-");
             [rule.setting.clone(), value.to_owned(), rule.from.clone()]
         };
@@ -154,25 +143,16 @@ impl LiveRules {
 fn merged(hosts: &[&HostSeen]) -> Vec<LiveRule> {
     let mut merged: Vec<LiveRule> = Vec::new();
     for host in hosts {
-        for ActiveRule {
-            setting,
-            value,
-            from,
-        } in &host.rules
-        {
-            let is_same = |rule: &&mut LiveRule| {
-                rule.setting == *setting && rule.value == *value && rule.from == *from
-            };
-            if let Some(rule) = merged.iter_mut().find(is_same) {
-                rule.hosts.push(host.consumer.clone());
+        for rule in &host.rules {
+            if let Some(same) = merged.iter_mut().find(|known| known.rule == *rule) {
+                same.hosts.push(host.consumer.clone());
                 continue;
             }
             // Behind the other values of the setting.
-            let last = merged.iter().rposition(|rule| rule.setting == *setting);
+            let is_alike = |known: &LiveRule| known.rule.setting == rule.setting;
+            let last = merged.iter().rposition(is_alike);
             let rule = LiveRule {
-                setting: setting.clone(),
-                value: value.clone(),
-                from: from.clone(),
+                rule: rule.clone(),
                 hosts: vec![host.consumer.clone()],
             };
             merged.insert(last.map_or(merged.len(), |last| last + 1), rule);
@@ -197,10 +177,7 @@ fn dead_letter_of(rules: &[ActiveRule], queue: &QueueKind) -> Option<DeadLetter>
         })
     };
     let policies = set.filter_map(value).collect();
-    let collected = Collected::new(Input {
-        policies,
-        ..Input::default()
-    });
+    let collected = Collected::of_policies(policies);
     collected.rules(queue).ok().flatten()
 }
 

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
+use clap::CommandFactory;
+
+use crate::cli::{Cli, Exit, Failure, Variables, output};
 
 /// Write the manual pages of all commands to a folder
 #[derive(Debug, clap::Args)]
@@ -21,7 +22,7 @@ pub(super) struct Args {
     dir: PathBuf,
 }
 
-pub(super) fn run(args: &Args, command: clap::Command) -> Result<Exit, Failure> {
+pub(super) fn run(args: Args, _: Variables) -> Result<Exit, Failure> {
     let cannot = |error: std::io::Error| {
         Failure::io(
             format_args!("cannot write to {}", args.dir.display()),
@@ -30,7 +31,7 @@ pub(super) fn run(args: &Args, command: clap::Command) -> Result<Exit, Failure> 
     };
     fs::create_dir_all(&args.dir).map_err(cannot)?;
     // The long version has several lines: a page shows the short one.
-    let command = command.long_version(None);
+    let command = Cli::command().long_version(None);
     clap_mangen::generate_to(command, &args.dir).map_err(cannot)?;
     let mut pages = Vec::new();
     for entry in fs::read_dir(&args.dir).map_err(cannot)? {

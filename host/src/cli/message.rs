@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::{Exit, Failure};
 use crate::delivery::message::Headers;
 
 /// The largest body that is read from a file or stdin: the largest value that Redis takes.
@@ -25,11 +25,11 @@ pub(super) fn header(text: &str) -> Result<Header, &'static str> {
     }
 }
 
-/// Headers in the order of the flags.
-pub(super) fn headers(flags: &[Header]) -> Headers {
+/// Headers in this order.
+pub(super) fn headers(given: impl IntoIterator<Item = Header>) -> Headers {
     let mut headers = Headers::default();
-    for (name, value) in flags {
-        headers.push(name.clone(), value.clone());
+    for (name, value) in given {
+        headers.push(name, value);
     }
     headers
 }

@@ -14,9 +14,12 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser};
 
+// What most commands begin with.
 use exit::{Exit, Failure};
+use flags::{Common, Flags, Reach};
+use session::{ask, ask_at, block_on};
 
 use crate::config::RedisUrl;
 use crate::sandbox;
@@ -104,35 +107,53 @@ Examples:
   hostler check --config orders.toml       is this configuration right?
   hostler bench --redis embedded --handler handler.wasm";
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    Run(run::Args),
-    Publish(publish::Args),
-    Dlq(dlq::Args),
-    Queues(queues::Args),
-    Inspect(inspect::Args),
-    Parts(parts::Args),
-    Pause(pause::Args),
-    Resume(resume::Args),
-    Policy(policy::Args),
-    Deploy(deploy::Args),
-    Versions(versions::Args),
-    Rollback(rollback::Args),
-    Promote(promote::Args),
-    Watch(watch::Args),
-    Trace(trace::Args),
-    Ui(ui::Args),
-    Check(check::Args),
-    Invoke(invoke::Args),
-    Test(test::Args),
-    New(new::Args),
-    Dev(dev::Args),
-    Bench(bench::Args),
-    Config(config::Args),
-    Completions(completions::Args),
-    Man(man::Args),
+/// The commands: each is a variant of `Command`, with the arguments and the function `run` of its module.
+macro_rules! commands {
+    ($($(#[$meta:meta])* $name:ident: $module:ident,)+) => {
+        #[derive(Debug, clap::Subcommand)]
+        enum Command {
+            $($(#[$meta])* $name($module::Args),)+
+        }
+
+        impl Command {
+            fn run(self, variables: Variables) -> Result<Exit, Failure> {
+                match self {
+                    $(Self::$name(args) => $module::run(args, variables),)+
+                }
+            }
+        }
+    };
+}
+use commands;
+
+commands! {
+    Run: run,
+    Publish: publish,
+    Dlq: dlq,
+    Queues: queues,
+    Inspect: inspect,
+    Parts: parts,
+    Pause: pause,
+    Resume: resume,
+    Policy: policy,
+    Deploy: deploy,
+    Versions: versions,
+    Rollback: rollback,
+    Promote: promote,
+    Watch: watch,
+    Trace: trace,
+    Ui: ui,
+    Check: check,
+    Invoke: invoke,
+    Test: test,
+    New: new,
+    Dev: dev,
+    Bench: bench,
+    Config: config,
+    Completions: completions,
+    Man: man,
     #[command(name = sandbox::compile::COMMAND, hide = true)]
-    CompileComponent(compile_component::Args),
+    CompileComponent: compile_component,
 }
 
 /// Run the command of these arguments.
@@ -179,34 +200,7 @@ fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> 
             return Ok(Exit::Ok);
         }
     };
-    match cli.command {
-        Command::Run(args) => run::run(args, variables),
-        Command::Publish(args) => publish::run(args, variables),
-        Command::Dlq(args) => dlq::run(args, variables),
-        Command::Queues(args) => queues::run(args, variables),
-        Command::Inspect(args) => inspect::run(args, variables),
-        Command::Parts(args) => parts::run(args, variables),
-        Command::Pause(args) => pause::run(args, variables),
-        Command::Resume(args) => resume::run(args, variables),
-        Command::Policy(args) => policy::run(args, variables),
-        Command::Deploy(args) => deploy::run(args, variables),
-        Command::Versions(args) => versions::run(args, variables),
-        Command::Rollback(args) => rollback::run(args, variables),
-        Command::Promote(args) => promote::run(args, variables),
-        Command::Watch(args) => watch::run(args, variables),
-        Command::Trace(args) => trace::run(args, variables),
-        Command::Ui(args) => ui::run(args, variables),
-        Command::Check(args) => check::run(args, variables),
-        Command::Invoke(args) => invoke::run(args, variables),
-        Command::Test(args) => test::run(args, variables),
-        Command::New(args) => new::run(&args),
-        Command::Dev(args) => dev::run(args, variables),
-        Command::Bench(args) => bench::run(args, variables),
-        Command::Config(args) => config::run(args),
-        Command::Completions(args) => completions::run(&args, Cli::command()),
-        Command::Man(args) => man::run(&args, Cli::command()),
-        Command::CompileComponent(compile_component::Args {}) => compile_component::run(),
-    }
+    cli.command.run(variables)
 }
 
 /// The files of the JSON Schemas, for the docs.

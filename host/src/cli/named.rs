@@ -1,11 +1,10 @@
 //! A queue that is named by its key alone: what it is, the list of queues or Redis says.
 
-use crate::cli::Variables;
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags, ReachDestination, ReachQueue, Scope, checked};
 use crate::cli::live_rules::refuse_channel;
 use crate::cli::session::{Session, ask_at, block_on, connected};
 use crate::cli::text::one_line;
+use crate::cli::{Exit, Failure, Variables};
 use crate::config::{DeadLetter, QueueKind, Redis, Sources};
 use crate::registry::{Listed, ListedKind, matching, named};
 

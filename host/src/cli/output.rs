@@ -11,8 +11,8 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::text::one_line;
+use crate::cli::{Exit, Failure};
 use crate::delivery::text::{acts, printable, printable_lines};
 
 const BOLD_RED: &str = "\x1b[1;31m";

@@ -5,11 +5,8 @@ use std::num::NonZeroU32;
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
-use crate::cli::session::ask;
 use crate::cli::text::parse;
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, ask, output};
 use crate::wire::{keys, parts};
 
 /// A larger number of parts than this is a mistake.
@@ -36,12 +33,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = parse::<NonZeroU32>)]
     parts: NonZeroU32,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 /// The shape of `--json`.
@@ -78,8 +71,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let what = format!("{count} parts are too many: at most {PARTS_MAX}");
         return Err(Failure::new(Exit::Usage, what));
     }
-    let (json, queue) = (args.json, args.queue);
-    let shown = ask(args.flags, variables, "parts", async |session| {
+    let (json, queue) = (args.common.json, args.queue);
+    let shown = ask(args.common.flags, variables, "parts", async |session| {
         let owners = session.retry(async || session.connector.owners().await);
         let owners = owners.await?;
         let place = |number: u32| {
@@ -89,10 +82,9 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             Part { key, slot, node }
         };
         let fullest = |count: u32| {
-            let mut filled: BTreeMap<&str, usize> = BTreeMap::new();
-            for number in 0..count {
-                let slot = keys::slot(&parts::part(&queue, number));
-                *filled.entry(owners.of(slot)).or_default() += 1;
+            let mut filled: BTreeMap<String, usize> = BTreeMap::new();
+            for part in (0..count).map(place) {
+                *filled.entry(part.node).or_default() += 1;
             }
             filled.into_values().max().unwrap_or(0)
         };
@@ -109,11 +101,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
                 (better, least) = (Some(more), excess(more));
             }
         }
-        let mut nodes: BTreeMap<String, usize> = owners
-            .nodes()
-            .iter()
-            .map(|node| (node.clone(), 0))
-            .collect();
+        let nodes = owners.nodes().iter().map(|node| (node.clone(), 0));
+        let mut nodes: BTreeMap<String, usize> = nodes.collect();
         let parts: Vec<Part> = (0..count).map(place).collect();
         for part in &parts {
             *nodes.entry(part.node.clone()).or_default() += 1;
@@ -133,12 +122,10 @@ fn text(shown: &Shown) -> String {
         let slot = part.slot.to_string();
         [part.key.clone(), slot, part.node.clone()]
     });
-    let titles = [["part", "slot", "node"].map(str::to_owned)];
-    let mut text = output::table(titles.into_iter().chain(rows));
-    text.push('\n');
-    for (node, parts) in &shown.nodes {
-        text.push_str(&format!("{node}: {parts} of {}\n", shown.parts.len()));
-    }
+    let mut text = output::titled(["part", "slot", "node"], rows) + "\n";
+    let all = shown.parts.len();
+    let of_node = |(node, parts): (&String, &usize)| format!("{node}: {parts} of {all}\n");
+    text.extend(shown.nodes.iter().map(of_node));
     if let Some(better) = shown.better {
         text.push_str(&format!("{better} parts spread better\n"));
     }

@@ -4,12 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
 use crate::cli::policy::Target;
 use crate::cli::session::{Session, ask};
 use crate::cli::text::count;
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, output};
 use crate::config::settings::paused_key;
 use crate::policies::{Policies, Scope};
 use crate::rollout::follower::HostSeen;
@@ -35,12 +33,8 @@ pub(super) struct Args {
     #[command(flatten)]
     pub(super) target: Target,
 
-    /// Print JSON
-    #[arg(long)]
-    pub(super) json: bool,
-
     #[command(flatten)]
-    pub(super) flags: Flags<Reach>,
+    pub(super) common: Common<Reach>,
 }
 
 /// The shape of `--json`.
@@ -74,7 +68,7 @@ pub(super) fn tell(
     paused: bool,
 ) -> Result<Exit, Failure> {
     let scope = args.target.required()?;
-    let hosts = ask(args.flags, variables, command, async |session| {
+    let hosts = ask(args.common.flags, variables, command, async |session| {
         let policies = Policies::new(session.link("policies"));
         session
             .retry(async || write(&policies, &scope, paused).await)
@@ -95,7 +89,7 @@ pub(super) fn tell(
     for Other { host, why } in &told.others {
         output::warning(&format!("{host} does not follow: {why}"), None);
     }
-    output::either(args.json, &told, |told| {
+    output::either(args.common.json, &told, |told| {
         let word = if paused { "paused" } else { "resumed" };
         match (&scope, told.hosts.len(), told.others.is_empty()) {
             (Scope::Match(pattern), ..) => format!("queues that match {pattern} are {word}"),

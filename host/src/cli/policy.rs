@@ -1,19 +1,15 @@
 //! `hostler policy`: rules of queues that change while their hosts run.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use clap::Subcommand;
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
-use crate::cli::session::ask;
 use crate::cli::text::one_line;
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Flags, Reach, Variables, ask, output};
 use crate::config::settings::{self, live_keys};
-use crate::config::{Collected, Input, PolicyValue, QueueKind, RouteTable, Value, queue_of_type};
-use crate::host::settings::{policy_value, policy_values};
+use crate::config::{Collected, PolicyValue, QueueKind, RouteTable, Value, queue_of_type};
+use crate::host::settings::policy_values;
 use crate::policies::{Policies, QueuePolicies, SETTINGS_MAX, Scope, Stored, TEXT_MAX};
 
 /// Change rules of queues while their hosts run
@@ -65,20 +61,6 @@ impl Target {
     }
 }
 
-/// The flags of every subcommand.
-#[derive(Debug, clap::Args)]
-struct Common {
-    #[command(flatten)]
-    target: Target,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    flags: Flags<Reach>,
-}
-
 /// Set rules; running hosts apply them within two seconds
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -100,7 +82,10 @@ struct SetArgs {
     settings: Vec<String>,
 
     #[command(flatten)]
-    common: Common,
+    target: Target,
+
+    #[command(flatten)]
+    common: Common<Reach>,
 }
 
 /// Show the policies of a queue, or all policies by pattern
@@ -111,7 +96,10 @@ Examples:
   hostler policy get --redis redis://localhost --json | jq .")]
 struct GetArgs {
     #[command(flatten)]
-    common: Common,
+    target: Target,
+
+    #[command(flatten)]
+    common: Common<Reach>,
 }
 
 /// Remove rules: the host's other settings apply again
@@ -131,7 +119,10 @@ struct UnsetArgs {
     all: bool,
 
     #[command(flatten)]
-    common: Common,
+    target: Target,
+
+    #[command(flatten)]
+    common: Common<Reach>,
 }
 
 /// A rule as it is shown; `--json` prints an array of them.
@@ -151,35 +142,27 @@ struct Row<'a> {
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     match args.command {
         Command::Set(args) => set(args, variables),
-        Command::Get(args) => get(args.common, variables),
+        Command::Get(args) => get(args, variables),
         Command::Unset(args) => unset(args, variables),
     }
 }
 
 fn set(args: SetArgs, variables: Variables) -> Result<Exit, Failure> {
-    let scope = args.common.target.required()?;
+    let scope = args.target.required()?;
     let wanted = parse(&args.settings, &scope)?;
     with_policies(args.common.flags, variables, async |policies| {
         let mut stored = stored(policies, &scope).await?;
-        for (setting, text) in &wanted {
-            stored.retain(|s| s.scope != scope || s.setting != *setting);
-            stored.push(Stored {
-                scope: scope.clone(),
-                setting: setting.clone(),
-                text: text.clone(),
-            });
-        }
+        let is_wanted = |s: &Stored| wanted.iter().any(|wanted| wanted.setting == s.setting);
+        stored.retain(|s| s.scope != scope || !is_wanted(s));
+        stored.extend(wanted.iter().cloned());
         if stored.len() > SETTINGS_MAX {
             let what = format!("a policy has at most {SETTINGS_MAX} rules");
             return Err(Failure::new(Exit::Usage, what).hint("remove some with `unset`"));
         }
-        let found = QueuePolicies {
-            settings: stored,
-            patterns_error: None,
-        };
+        let found = QueuePolicies::of(stored);
         let kind = check(policies, &scope, &found).await?;
         check_targets(policies, kind, &found).await?;
-        let pairs: Vec<(&str, &str)> = wanted.iter().map(|(s, t)| (&**s, &**t)).collect();
+        let pairs: Vec<_> = wanted.iter().map(|s| (&*s.setting, &*s.text)).collect();
         policies.set(&scope, &pairs).await?;
         advise(&found);
         show(&found, Some(&scope), args.common.json)
@@ -187,7 +170,7 @@ fn set(args: SetArgs, variables: Variables) -> Result<Exit, Failure> {
 }
 
 /// Parse `SETTING=VALUE`, and check each value for itself.
-fn parse(given: &[String], scope: &Scope) -> Result<Vec<(String, String)>, Failure> {
+fn parse(given: &[String], scope: &Scope) -> Result<Vec<Stored>, Failure> {
     let mut wanted: BTreeMap<String, String> = BTreeMap::new();
     for word in given {
         let Some((setting, text)) = word.split_once('=') else {
@@ -208,22 +191,19 @@ fn parse(given: &[String], scope: &Scope) -> Result<Vec<(String, String)>, Failu
             return Err(Failure::new(Exit::Usage, what));
         }
     }
-    let value = |(key, text): (&String, &String)| PolicyValue {
-        key: key.clone(),
-        text: text.clone(),
-        target: Arc::clone(scope.text()),
-    };
-    check_isolated(wanted.iter().map(value).collect(), None)?;
-    Ok(wanted.into_iter().collect())
+    let stored = wanted.into_iter().map(|(setting, text)| Stored {
+        scope: scope.clone(),
+        setting,
+        text,
+    });
+    let stored: Vec<Stored> = stored.collect();
+    check_isolated(stored.iter().map(PolicyValue::from).collect(), None)?;
+    Ok(stored)
 }
 
 /// Check policies without the settings of any host.
 fn check_isolated(policies: Vec<PolicyValue>, queue: Option<&QueueKind>) -> Result<(), Failure> {
-    let collected = Collected::new(Input {
-        policies,
-        ..Input::default()
-    });
-    Ok(collected.policies_alone(queue)?)
+    Ok(Collected::of_policies(policies).policies_alone(queue)?)
 }
 
 /// Check the rules together. Returns the kind of the queue, if there is one queue and it exists.
@@ -290,23 +270,19 @@ fn advise(found: &QueuePolicies) {
     }
 }
 
-fn get(args: Common, variables: Variables) -> Result<Exit, Failure> {
+fn get(args: GetArgs, variables: Variables) -> Result<Exit, Failure> {
     let scope = args.target.scope();
-    with_policies(args.flags, variables, async |policies| {
-        let settings = match &scope {
+    with_policies(args.common.flags, variables, async |policies| {
+        let found = match &scope {
             Some(scope) => stored(policies, scope).await?,
             None => policies.by_pattern().await?,
         };
-        let found = QueuePolicies {
-            settings,
-            patterns_error: None,
-        };
-        show(&found, scope.as_ref(), args.json)
+        show(&QueuePolicies::of(found), scope.as_ref(), args.common.json)
     })
 }
 
 fn unset(args: UnsetArgs, variables: Variables) -> Result<Exit, Failure> {
-    let scope = args.common.target.required()?;
+    let scope = args.target.required()?;
     with_policies(args.common.flags, variables, async |policies| {
         let mut names = args.settings.clone();
         if args.all {
@@ -321,11 +297,8 @@ fn unset(args: UnsetArgs, variables: Variables) -> Result<Exit, Failure> {
         if removed == 0 {
             output::warning("none of these settings was set", None);
         }
-        let found = QueuePolicies {
-            settings: stored(policies, &scope).await?,
-            patterns_error: None,
-        };
-        show(&found, Some(&scope), args.common.json)
+        let found = stored(policies, &scope).await?;
+        show(&QueuePolicies::of(found), Some(&scope), args.common.json)
     })
 }
 
@@ -389,7 +362,7 @@ fn show(found: &QueuePolicies, scope: Option<&Scope>, json: bool) -> Result<Exit
 
 /// Why every host ignores a rule.
 fn problem(stored: &Stored) -> Option<String> {
-    let checked = check_isolated(vec![policy_value(stored)], None);
+    let checked = check_isolated(vec![stored.into()], None);
     checked.err().map(|failure| failure.what)
 }
 

@@ -15,32 +15,26 @@ pub(super) struct Progress(ProgressBar);
 impl Progress {
     /// Count without a known total.
     pub(super) fn counting(what: &str) -> Self {
-        let bar = if output::is_terminal() {
-            ProgressBar::no_length()
-        } else {
-            ProgressBar::hidden()
-        };
         let template = format!("{{spinner}} {{human_pos}} {what} ({{per_sec}})");
-        let style = ProgressStyle::with_template(&template);
-        let bar = match style {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
-        };
-        if output::is_terminal() {
-            bar.enable_steady_tick(REDRAW_EVERY);
-        }
-        Self(bar)
+        Self::drawn(ProgressBar::no_length(), &template)
     }
 
     /// Count up to a total.
     pub(super) fn of(total: u64, what: &str) -> Self {
-        let progress = Self::counting(what);
-        progress.0.set_length(total);
         let template = format!("{{spinner}} {{pos}} of {{len}} {what} {{wide_bar}} {{eta}}");
-        match ProgressStyle::with_template(&template) {
-            Ok(style) => Self(progress.0.with_style(style)),
-            Err(_) => progress,
+        Self::drawn(ProgressBar::new(total), &template)
+    }
+
+    fn drawn(bar: ProgressBar, template: &str) -> Self {
+        if !output::is_terminal() {
+            return Self(ProgressBar::hidden());
         }
+        let bar = match ProgressStyle::with_template(template) {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        };
+        bar.enable_steady_tick(REDRAW_EVERY);
+        Self(bar)
     }
 
     /// Count more.

@@ -1,10 +1,7 @@
 //! `hostler promote`: end a canary's trial early, in its favour.
 
 use crate::cli::deploy::{Request, nothing_deployed};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
-use crate::cli::session::ask;
-use crate::cli::{Variables, output};
+use crate::cli::{Exit, Failure, Flags, Reach, Variables, ask, output};
 use crate::rollout::store::{ChangeResult, Store};
 
 /// Let the canary take over, on every host that runs with `--accept-deploys`

@@ -1,12 +1,7 @@
 //! `hostler queues`: every queue that hosts serve or served lately.
 
-use serde::Serialize;
-
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
-use crate::cli::session::ask;
 use crate::cli::text::{count, duration_ms, one_line, or_dash};
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, ask, output};
 use crate::registry::overview::{self, QueueSeen, State};
 
 /// List the queues that hosts serve or served lately, and what stops them
@@ -26,30 +21,19 @@ pub(super) struct Args {
     #[arg(value_name = "PATTERN")]
     pattern: Option<String>,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
-
-/// The shape of `--json`: an array.
-#[derive(Serialize)]
-#[serde(transparent)]
-struct Queues(Vec<QueueSeen>);
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let pattern = args.pattern.as_deref();
-    let queues = ask(args.flags, variables, "queues", async |session| {
+    let queues = ask(args.common.flags, variables, "queues", async |session| {
         let connector = &session.connector;
         session
             .retry(async || overview::queues(connector, pattern).await)
             .await
     })?;
-    output::either(args.json, &Queues(queues), |queues| {
-        text(&queues.0, pattern)
-    })
+    output::either(args.common.json, &queues, |queues| text(queues, pattern))
 }
 
 fn text(queues: &[QueueSeen], pattern: Option<&str>) -> String {
@@ -79,9 +63,9 @@ fn text(queues: &[QueueSeen], pattern: Option<&str>) -> String {
     let mut text = output::titled(titles, rows);
     for queue in queues {
         let problem = queue.problem.iter();
-        for why in queue.trouble.iter().chain(problem) {
-            text.push_str(&format!("\n{}: {}", one_line(&queue.queue), one_line(why)));
-        }
+        let why = queue.trouble.iter().chain(problem).map(|why| one_line(why));
+        let name = one_line(&queue.queue);
+        text.extend(why.map(|why| format!("\n{name}: {why}")));
     }
     let stopped = queues.iter().filter(|queue| queue.state == State::Stopped);
     let stopped = stopped.count() as u64;

@@ -1,8 +1,7 @@
 //! `hostler resume`: end a pause.
 
 use crate::cli::Variables;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::pause;
+use crate::cli::{Exit, Failure, pause};
 
 /// Resume paused queues
 #[derive(Debug, clap::Args)]

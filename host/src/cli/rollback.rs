@@ -1,10 +1,7 @@
 //! `hostler rollback`: back to the version before.
 
 use crate::cli::deploy::{Request, nothing_deployed};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
-use crate::cli::session::ask;
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, ask, output};
 use crate::rollout::store::{ChangeResult, Store};
 
 /// Go back to the version before, on every host that runs with `--accept-deploys`
@@ -30,18 +27,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "N")]
     to: Option<u64>,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let request = &args.request;
     let (queue, by) = (&request.queue, request.author());
-    let done = ask(args.flags, variables, "rollback", async |session| {
+    let done = ask(args.common.flags, variables, "rollback", async |session| {
         let store = Store::new(session.link("rollback"), queue);
         let asked = async || store.roll_back(&request.token, &by, args.to).await;
         session.retry(asked).await
@@ -54,7 +47,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         }
         ChangeResult::Requested(version) => {
             let json = serde_json::json!({ "queue": queue, "version": version });
-            output::either(args.json, &json, |_| match version {
+            output::either(args.common.json, &json, |_| match version {
                 0 => format!("{queue} goes back to what each host ran before"),
                 version => format!("{queue} goes back to version {version}"),
             })

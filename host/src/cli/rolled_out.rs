@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
+use crate::cli::{Exit, Failure};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 

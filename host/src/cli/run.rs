@@ -2,9 +2,8 @@
 
 use tracing::{info, warn};
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{All, Flags};
-use crate::cli::{Variables, named, output};
+use crate::cli::{Exit, Failure, Variables, named, output};
 use crate::config::SummaryFormat;
 use crate::host::{Ended, Threads, serve};
 use crate::telemetry::logging;

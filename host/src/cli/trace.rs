@@ -1,10 +1,7 @@
 //! `hostler trace`: what Redis knows of one message.
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
-use crate::cli::session::ask;
 use crate::cli::text::{count, one_line, or_dash, short, time};
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, ask, output};
 use crate::registry::trace::{Found, Trace, trace};
 use crate::registry::{listed, named};
 
@@ -34,16 +31,12 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     newest: usize,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let traced = ask(args.flags, variables, "trace", async |session| {
+    let traced = ask(args.common.flags, variables, "trace", async |session| {
         let link = session.link("queues");
         let queues = session
             .retry(async || match &args.queue {
@@ -56,7 +49,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     for problem in &traced.problems {
         output::warning(&format!("could not be searched: {problem}"), None);
     }
-    output::either(args.json, &traced, text)?;
+    output::either(args.common.json, &traced, text)?;
     Ok(match traced.found.is_empty() {
         true => Exit::Failed,
         false => Exit::Ok,
@@ -67,12 +60,8 @@ fn text(trace: &Trace) -> String {
     let searched = count(trace.queues as u64, "queue");
     if trace.found.is_empty() {
         let mut text = format!("{} is in none of {searched}", one_line(&trace.id));
-        for key in &trace.cut {
-            text.push_str(&format!(
-                "\nonly the newest of {} were searched",
-                one_line(key)
-            ));
-        }
+        let cut = trace.cut.iter().map(|key| one_line(key));
+        text.extend(cut.map(|key| format!("\nonly the newest of {key} were searched")));
         return text;
     }
     let titles = ["message", "where", "state", "attempts", ""];
@@ -92,13 +81,9 @@ fn text(trace: &Trace) -> String {
     let mut text = output::titled(titles, rows);
     for found in &trace.found {
         for (queue, reason, times) in &found.history {
-            text.push_str(&format!(
-                "\n{} died in {} for {}, {}",
-                one_line(&found.id),
-                one_line(queue),
-                one_line(reason),
-                count(*times, "time")
-            ));
+            let [id, queue, reason] = [&found.id, queue, reason].map(|text| one_line(text));
+            let times = count(*times, "time");
+            text.push_str(&format!("\n{id} died in {queue} for {reason}, {times}"));
         }
     }
     text

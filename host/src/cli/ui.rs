@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::admin;
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Tried};
 use crate::cli::session::{connected, start_logging};
-use crate::cli::{Variables, output, text};
+use crate::cli::{Exit, Failure, Variables, output, text};
 use crate::config::{Collected, Trying, read_token};
 use crate::host::{StopSignals, Threads, component};
 use crate::trial::Candidate;

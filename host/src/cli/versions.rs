@@ -4,11 +4,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
-use crate::cli::session::ask;
 use crate::cli::text::{one_line, short_digest, size};
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, ask, output};
 use crate::redis::Error;
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::{Store, StoredVersions, Verdicts};
@@ -25,12 +22,8 @@ pub(super) struct Args {
     #[arg(long = "queue", alias = "queue-key", value_name = "KEY")]
     queue: String,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 /// The shape of `--json`.
@@ -57,7 +50,7 @@ struct Version<'a> {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let found = ask(args.flags, variables, "versions", async |session| {
+    let found = ask(args.common.flags, variables, "versions", async |session| {
         let store = Store::new(session.link("versions"), &args.queue);
         session
             .retry(async || {
@@ -68,11 +61,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             .await
     });
     let (report, verdicts, hosts) = found?;
-    output::either(
-        args.json,
-        &shown(&args.queue, &report, &verdicts, &hosts),
-        text,
-    )
+    let shown = shown(&args.queue, &report, &verdicts, &hosts);
+    output::either(args.common.json, &shown, text)
 }
 
 fn shown<'a>(
@@ -113,10 +103,8 @@ fn text(shown: &Shown<'_>) -> String {
         "nothing was deployed".to_owned()
     } else {
         let titles = ["version", "digest", "size", "when", "by", ""];
-        output::titled(
-            titles,
-            shown.stored.iter().map(|version| row(shown, version)),
-        )
+        let rows = shown.stored.iter().map(|version| row(shown, version));
+        output::titled(titles, rows)
     };
     if !shown.hosts.is_empty() {
         text.push_str("\n\n");
@@ -175,9 +163,8 @@ pub(super) fn hosts_table(hosts: &[HostSeen]) -> String {
     for host in hosts {
         let ignores = host.rules_refused.as_ref();
         let ignores = ignores.map(|why| format!("{} ignores new rules: {why}", host.consumer));
-        for remark in host.trouble().into_iter().chain(ignores) {
-            text.push_str(&format!("\n{}", one_line(&remark)));
-        }
+        let remarks = host.trouble().into_iter().chain(ignores);
+        text.extend(remarks.map(|remark| format!("\n{}", one_line(&remark))));
     }
     text
 }

@@ -16,11 +16,9 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachQueue};
-use crate::cli::named::{FoundQueue, Named, with_queue};
-use crate::cli::session::ask_at;
-use crate::cli::{Variables, output, text};
+use crate::cli::named::{Named, with_queue};
+use crate::cli::{Exit, Failure, Variables, ask_at, output, text};
 use crate::config::Value;
 use crate::host::StopSignals;
 use crate::redis::connection::Connector;
@@ -106,9 +104,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     if let Some(pattern) = args.named.pattern() {
         if !args.hosts.is_empty() {
             let what = "`--admin` shows the hosts of one queue, and this is a pattern";
-            return Err(
-                Failure::new(Exit::Usage, what).hint("leave `--admin` out, or name one queue")
-            );
+            let hint = "leave `--admin` out, or name one queue";
+            return Err(Failure::new(Exit::Usage, what).hint(hint));
         }
         let redis = args.flags.collect(variables).redis()?.value;
         return ask_at(&redis, COMMAND, async |session| {
@@ -116,22 +113,12 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             Watch { view, every, left }.show(json).await
         });
     }
-    with_queue(
-        args.named,
-        args.flags,
-        variables,
-        COMMAND,
-        async |session, found| {
-            let FoundQueue {
-                sources,
-                queue,
-                dead_letter,
-            } = found;
-            let reader = SnapshotReader::new(session, sources, queue, dead_letter, args.hosts);
-            let view = View::One(Box::new(reader));
-            Watch { view, every, left }.show(json).await
-        },
-    )
+    let (named, flags) = (args.named, args.flags);
+    with_queue(named, flags, variables, COMMAND, async |session, found| {
+        let reader = SnapshotReader::new(session, found, args.hosts);
+        let view = View::One(Box::new(reader));
+        Watch { view, every, left }.show(json).await
+    })
 }
 
 struct Watch {

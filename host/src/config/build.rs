@@ -6,19 +6,16 @@ use std::sync::Arc;
 use crate::config::collect::Collected;
 use crate::config::problem::{Error, Problem, ProblemKind};
 use crate::config::settings::{development, failures, grants, handler, queue};
-use crate::config::{
-    Bench, Config, DeadLetter, Destination, Development, Loaded, QueueKind, Redis, Trying,
-};
+use crate::config::{Bench, Config, DeadLetter, Development, Loaded, QueueKind, Redis, Trying};
 use crate::effects::Effects;
 use crate::queue::outbox;
+use crate::queue::publish::Destination;
 use crate::sandbox;
 use crate::wire::stream;
 
+/// Errors hold every problem: of single values, and of all of them together.
 impl Collected {
     /// The whole configuration, for `run`.
-    ///
-    /// # Errors
-    /// Every problem: of single values, and of all of them together.
     pub fn config(mut self) -> Result<Loaded<Config>, Error> {
         let redis = self.check_redis();
         let queue = self.check_queue();
@@ -57,7 +54,7 @@ impl Collected {
             effects,
             batching: self.batching(),
             dedup,
-            outlets: Arc::new(self.publish_table().unwrap_or_default().0),
+            outlets: Arc::new(self.value(&grants::PUBLISH).unwrap_or_default()),
             outbox: outbox::Rules {
                 mode: self.or_default(&grants::PUBLISH_OUTBOX),
                 max: self
@@ -80,18 +77,12 @@ impl Collected {
 
     /// How to reach Redis: for the commands that look at queues. Values of other settings that cannot be read
     /// are problems as well.
-    ///
-    /// # Errors
-    /// Every problem.
     pub fn redis(mut self) -> Result<Loaded<Redis>, Error> {
         let redis = self.check_redis();
         self.found(redis)
     }
 
     /// How to reach Redis, and how components are run.
-    ///
-    /// # Errors
-    /// Every problem.
     pub fn redis_and_sandbox(mut self) -> Result<Loaded<(Redis, sandbox::Settings)>, Error> {
         let redis = self.check_redis();
         let sandbox = self.sandbox_settings();
@@ -99,9 +90,6 @@ impl Collected {
     }
 
     /// How to reach Redis, and the queue with its dead-letter queue.
-    ///
-    /// # Errors
-    /// Every problem.
     pub fn redis_and_queue(
         mut self,
     ) -> Result<Loaded<(Redis, QueueKind, Option<DeadLetter>)>, Error> {
@@ -116,9 +104,6 @@ impl Collected {
     }
 
     /// How to reach Redis, and where messages go.
-    ///
-    /// # Errors
-    /// Every problem.
     pub fn redis_and_destination(mut self) -> Result<Loaded<(Redis, Destination)>, Error> {
         let redis = self.check_redis();
         let destination = self.check_destination();
@@ -126,9 +111,6 @@ impl Collected {
     }
 
     /// The configuration of a benchmark.
-    ///
-    /// # Errors
-    /// Every problem.
     pub fn bench(mut self) -> Result<Loaded<Bench>, Error> {
         let redis = self.check_redis();
         let handler = self.check_handler();
@@ -144,9 +126,6 @@ impl Collected {
     }
 
     /// How to reach Redis, and how a component is tried on dead letters.
-    ///
-    /// # Errors
-    /// Every problem.
     pub fn trying(mut self) -> Result<Loaded<(Redis, Trying)>, Error> {
         let redis = self.check_redis();
         let trying = Trying {
@@ -162,9 +141,6 @@ impl Collected {
     }
 
     /// Checks the rules that may change while a host runs, for this queue.
-    ///
-    /// # Errors
-    /// Every problem.
     pub fn rules(mut self, queue: &QueueKind) -> Result<Option<DeadLetter>, Error> {
         let dead_letter = self.check_rules(Some(queue));
         self.loaded(dead_letter).map(|loaded| loaded.value)
@@ -172,9 +148,6 @@ impl Collected {
 
     /// Checks policies by themselves, for a queue of this kind if it is known. The other settings of a host are
     /// not known: if they contradict the policies, the host ignores the policies.
-    ///
-    /// # Errors
-    /// Every problem.
     pub fn policies_alone(mut self, queue: Option<&QueueKind>) -> Result<(), Error> {
         self.is_partial = true;
         self.check_rules(queue);

@@ -6,20 +6,22 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::config::choices::{BreakAt, Codec, Digest};
 use crate::config::collect::Collected;
+use crate::config::key_value;
+use crate::config::reach::{read_headers, read_token};
 use crate::config::setting::{Definition, Kind};
 use crate::config::settings::{
     dead_letters, dedup, failures, grants, handler, process, queue, swap, telemetry,
 };
 use crate::config::value::Value;
-use crate::config::{
-    Dashboard, DeadLetter, Destination, Handler, Process, QueueKind, Reliable, Swap,
-};
+use crate::config::{Dashboard, DeadLetter, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
+use crate::delivery::key_value::KeyRules;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
 use crate::queue::dedup::Dedup;
 use crate::queue::list::Recovery;
+use crate::queue::publish::{Channel, Destination, List, Stream};
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::rollout::breaker;
 use crate::rollout::canary::{self, Share};
@@ -107,10 +109,9 @@ impl Collected {
     /// A key that hostler keeps for a queue is no key that a setting may name.
     fn refuse_own_key(&mut self, setting: &'static dyn Definition, key: &str) {
         if keys::is_own(key) {
-            let source = self.source(setting).cloned();
             let name = setting.key();
             let what = format!("`{name}` is a key that hostler itself keeps for a queue (`{key}`)");
-            self.conflict(source.as_ref(), what, "give another key");
+            self.conflict(Some(setting), what, "give another key");
         }
     }
 
@@ -123,10 +124,12 @@ impl Collected {
             &queue::PATTERN,
             &queue::SHARDED_CHANNEL,
         ];
-        let set = names
+        let is_set = |setting: &&dyn Definition| self.source(*setting).is_some();
+        names
             .into_iter()
-            .filter(|setting| self.source(*setting).is_some());
-        set.map(Definition::key).collect()
+            .filter(is_set)
+            .map(Definition::key)
+            .collect()
     }
 
     /// The kind of queue, if exactly one is set.
@@ -162,22 +165,24 @@ impl Collected {
         if let Some(zset) = zset.as_deref()
             && (zset == key || Some(zset) == dead_letter.as_deref())
         {
-            let source = self.source(&queue::RECOVERY_ZSET).cloned();
             let what = format!("`recovery_zset` is another key of this queue (`{zset}`)");
             let hint = format!("give a key of its own, such as `{key}:claims`");
-            self.conflict(source.as_ref(), what, hint);
+            self.conflict(Some(&queue::RECOVERY_ZSET), what, hint);
         }
         let ttl = self.value(&queue::RECOVERY_TTL);
         let min_idle = self.or_default(&queue::MIN_IDLE);
         if let Some(ttl) = ttl.filter(|ttl| *ttl <= min_idle) {
-            let source = self.source(&queue::RECOVERY_TTL).cloned();
             let what = format!(
                 "`recovery_ttl` ({}) must be longer than `min_idle` ({}): the records would expire \
                  before a host reads them",
                 ttl.show(),
                 min_idle.show()
             );
-            self.conflict(source.as_ref(), what, "set several times `min_idle`");
+            self.conflict(
+                Some(&queue::RECOVERY_TTL),
+                what,
+                "set several times `min_idle`",
+            );
         }
         Some(Reliable {
             recovery: zset.map(|key| Recovery { key, ttl }),
@@ -198,7 +203,6 @@ impl Collected {
         let codec = self.value(&queue::CODEC)?;
         let framing: Framing = self.or_default(&queue::FRAMING);
         if codec == Codec::Frame && (is_stream || matches!(framing, Framing::Raw | Framing::Json)) {
-            let source = self.source(&queue::CODEC).cloned();
             let (what, hint) = match is_stream {
                 true => (
                     format!("`codec` {}", queue::VALUES.otherwise),
@@ -212,7 +216,7 @@ impl Collected {
                     (what, "keep one of them")
                 }
             };
-            self.conflict(source.as_ref(), what, hint);
+            self.conflict(Some(&queue::CODEC), what, hint);
         }
         match codec {
             Codec::Frame => None,
@@ -247,23 +251,24 @@ impl Collected {
             Framing::Raw => wire::list::Codec::Raw,
             framing => framing.codec(),
         };
-        let channel = |name, sharded| Destination::Channel {
+        let channel = |name, sharded| Channel {
             name,
-            sharded,
             codec,
+            sharded,
         };
         match &self.queues_set()[..] {
-            ["stream"] => Some(Destination::Stream {
-                key: self.value(&queue::STREAM)?,
-                body_field: self.or_default(&queue::BODY_FIELD),
-            }),
-            ["list"] => Some(Destination::List {
-                key: self.value(&queue::LIST)?,
-                reliable: self.or_default(&queue::RELIABLE),
-                codec,
-            }),
-            ["channel"] => Some(channel(self.value(&queue::CHANNEL)?, false)),
-            ["sharded_channel"] => Some(channel(self.value(&queue::SHARDED_CHANNEL)?, true)),
+            ["stream"] => {
+                let stream = Stream::new(self.value(&queue::STREAM)?);
+                let field: String = self.or_default(&queue::BODY_FIELD);
+                Some(stream.body_field(field).into())
+            }
+            ["list"] => {
+                let mut list = List::new(self.value(&queue::LIST)?).codec(codec);
+                list.reliable = self.or_default(&queue::RELIABLE);
+                Some(list.into())
+            }
+            ["channel"] => Some(channel(self.value(&queue::CHANNEL)?, false).into()),
+            ["sharded_channel"] => Some(channel(self.value(&queue::SHARDED_CHANNEL)?, true).into()),
             set => {
                 let what = if set.is_empty() {
                     "no destination is set".to_owned()
@@ -287,11 +292,11 @@ impl Collected {
             self.or_default(&handler::TIMEOUT),
             self.or_default(&handler::CPU),
         );
-        if let (Some(source), true) = (self.source(&handler::CPU).cloned(), cpu > timeout) {
+        if self.source(&handler::CPU).is_some() && cpu > timeout {
             let (cpu, timeout) = (cpu.show(), timeout.show());
             let what =
                 format!("`cpu` ({cpu}) is more than `timeout` ({timeout}): it has no effect");
-            self.warn(source, what, None);
+            self.warn(&handler::CPU, what, None);
         }
         Some(Handler {
             file: file?,
@@ -307,7 +312,7 @@ impl Collected {
             accept_deploys: self.or_default(&swap::ACCEPT_DEPLOYS),
             terms: verify::Terms {
                 pin: pin.map(|digest| digest.as_str().into()),
-                selftests: self.value(&swap::SELFTEST).unwrap_or_default().0,
+                selftests: self.value(&swap::SELFTEST).unwrap_or_default(),
             },
             canary: self.value(&swap::CANARY).map(|share| {
                 let max_excess: Share = self.or_default(&swap::CANARY_MAX_EXCESS);
@@ -341,9 +346,12 @@ impl Collected {
         let cycle = self.value(&dead_letters::DEAD_LETTER_CYCLE_KEY);
         let is_queue = |key: &str| queue.is_some_and(|queue| **queue.name() == *key);
         if cycle.as_deref().is_some_and(is_queue) {
-            let source = self.source(&dead_letters::DEAD_LETTER_CYCLE_KEY).cloned();
             let what = "`dead_letter.cycle_key` is the queue itself: the cycle would go on";
-            self.conflict(source.as_ref(), what, "give another key, or leave it out");
+            self.conflict(
+                Some(&dead_letters::DEAD_LETTER_CYCLE_KEY),
+                what,
+                "give another key, or leave it out",
+            );
         }
         self.refuse_own_key(&dead_letters::DEAD_LETTER_KEY, &key);
         for routed in routes.0.values().filter_map(Option::as_deref) {
@@ -353,10 +361,9 @@ impl Collected {
             self.refuse_own_key(&dead_letters::DEAD_LETTER_CYCLE_KEY, cycle);
         }
         if is_queue(&key) {
-            let source = self.source(&dead_letters::DEAD_LETTER_KEY).cloned();
             let what = format!("`dead_letter.key` is the queue itself (`{key}`)");
             let hint = format!("give another key, such as `{key}:dead`");
-            self.conflict(source.as_ref(), what, hint);
+            self.conflict(Some(&dead_letters::DEAD_LETTER_KEY), what, hint);
         }
         Some(DeadLetter {
             key: key.into(),
@@ -379,10 +386,9 @@ impl Collected {
         let window = self.value(&dedup::DEDUP_WINDOW)?;
         let header = self.value(&dedup::DEDUP_KEY);
         if header.is_none() && matches!(queue, Some(QueueKind::List { .. })) {
-            let source = self.source(&dedup::DEDUP_WINDOW).cloned();
             let what = "`dedup.window` needs `dedup.key` on a list: each value has a fresh id";
             let hint = "name the header that holds the id, such as `x-message-id`";
-            self.conflict(source.as_ref(), what, hint);
+            self.conflict(Some(&dedup::DEDUP_WINDOW), what, hint);
         }
         Some(Dedup {
             window,
@@ -397,7 +403,7 @@ impl Collected {
         queue: Option<&QueueKind>,
         dead_letter: Option<&DeadLetter>,
     ) {
-        let (Some(table), Some(queue)) = (self.publish_table(), queue) else {
+        let (Some(table), Some(queue)) = (self.value(&grants::PUBLISH), queue) else {
             return;
         };
         let queue = match queue {
@@ -407,7 +413,7 @@ impl Collected {
         };
         // What each key holds.
         let mut kinds: BTreeMap<&str, &str> = queue.into_iter().collect();
-        for (outlet, destination) in &table.0 {
+        for (outlet, destination) in &table {
             let key = destination.name();
             let is_dead = dead_letter.is_some_and(|dead_letter| {
                 *dead_letter.key == *key
@@ -432,25 +438,23 @@ impl Collected {
             } else {
                 continue;
             };
-            let source = self.source(&grants::PUBLISH).cloned();
             let what = format!("`grant.publish` has `{outlet}`, and `{key}` {problem}");
-            self.conflict(source.as_ref(), what, "publish to another key");
+            self.conflict(Some(&grants::PUBLISH), what, "publish to another key");
         }
     }
 
     /// The keys of the handler lie below those of its queue.
     pub(super) fn check_keys(&mut self, queue: Option<&QueueKind>) {
-        let (Some(table), Some(queue)) = (self.value(&grants::KEY_VALUE), queue) else {
+        let (Some(KeyRules { prefix, .. }), Some(queue)) = (self.value(&grants::KEY_VALUE), queue)
+        else {
             return;
         };
-        if let Some(wanted) = table.wanted(queue.name()) {
-            let prefix = &table.0.prefix;
-            let source = self.source(&grants::KEY_VALUE).cloned();
+        if let Some(wanted) = key_value::wanted(&prefix, queue.name()) {
             let what = format!(
                 "`grant.key-value` has the prefix `{prefix}`, which is not below `{wanted}`"
             );
             let hint = format!("write `prefix = \"{wanted}\"`, or a longer one that begins so");
-            self.conflict(source.as_ref(), what, hint);
+            self.conflict(Some(&grants::KEY_VALUE), what, hint);
         }
     }
 
@@ -472,11 +476,10 @@ impl Collected {
             && !self.is_partial
             && !queue.is_some_and(QueueKind::is_at_most_once)
         {
-            let source = self.source(&failures::MAX_DELIVERIES).cloned();
             let what =
                 "`max_deliveries` needs `dead_letter.key`: the message would have nowhere to go";
             let hint = "give `--dead-letter KEY`, or `--on-cap discard` to lose it on purpose";
-            self.conflict(source.as_ref(), what, hint);
+            self.conflict(Some(&failures::MAX_DELIVERIES), what, hint);
         }
         let backoff = Backoff {
             first: self.or_default(&failures::BACKOFF_FIRST),
@@ -485,11 +488,13 @@ impl Collected {
             jitter: self.or_default(&failures::BACKOFF_JITTER),
         };
         if backoff.first > backoff.max {
-            let first = self.source(&failures::BACKOFF_FIRST);
-            let source = first.or(self.source(&failures::BACKOFF_MAX)).cloned();
+            let at = match self.source(&failures::BACKOFF_FIRST) {
+                Some(_) => &failures::BACKOFF_FIRST,
+                None => &failures::BACKOFF_MAX,
+            };
             let (first, max) = (backoff.first.show(), backoff.max.show());
             let what = format!("`backoff.first` ({first}) is more than `backoff.max` ({max})");
-            self.conflict(source.as_ref(), what, "the first wait is the shortest");
+            self.conflict(Some(at), what, "the first wait is the shortest");
         }
         Policy {
             limit: DeliveryLimit {
@@ -517,13 +522,12 @@ impl Collected {
         dead_letter
     }
 
-    /// The process.
     /// The collector of telemetry, and what it gets; `None` = no collector.
     pub(super) fn check_telemetry(&mut self) -> Option<otlp::Settings> {
         self.check(self.kind(), &[&telemetry::SECTION]);
-        let headers = self.headers_file();
-        let endpoint = self.value(&telemetry::OTLP_ENDPOINT)?.0;
-        let signals = self.or_default(&telemetry::OTLP_SIGNALS).0;
+        let headers = self.read(&telemetry::OTLP_HEADERS_FILE, read_headers);
+        let endpoint = self.value(&telemetry::OTLP_ENDPOINT)?;
+        let signals = self.or_default(&telemetry::OTLP_SIGNALS);
         Some(otlp::Settings {
             endpoint,
             protocol: self.or_default(&telemetry::OTLP_PROTOCOL),
@@ -538,19 +542,19 @@ impl Collected {
         })
     }
 
+    /// The process.
     pub(super) fn check_process(&mut self) -> Process {
         self.check(self.kind(), &[&process::SECTION]);
         if self.or_default(&process::UNTIL_EMPTY) && self.channel().is_some() {
             let what = "`until_empty` cannot be honoured: a channel holds no messages, so it is always \
                         empty and never done";
-            let source = self.source(&process::UNTIL_EMPTY).cloned();
             self.conflict(
-                source.as_ref(),
+                Some(&process::UNTIL_EMPTY),
                 what,
                 "leave it out, and stop the host yourself",
             );
         }
-        let token = self.token_file();
+        let token = self.read(&process::UI_TOKEN_FILE, read_token);
         let ui = self.or_default(&process::UI).then_some(Dashboard { token });
         Process {
             ui,

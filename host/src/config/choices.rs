@@ -75,7 +75,6 @@ words! {
 
 impl Value for Retention {
     const TYPE: &'static str = "`keep` | `acked` | `maxlen:N`";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         match text.split_once(':') {
@@ -104,7 +103,6 @@ const SHARE: &str = "^[0-9]+(\\.[0-9]+)?\\s*%$";
 
 impl Value for Share {
     const TYPE: &'static str = "share";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         let wrong = || {
@@ -148,7 +146,6 @@ macro_rules! or_off {
 
         impl Value for $name {
             const TYPE: &'static str = concat!($word, " | `off`");
-            const SHAPE: Shape = Shape::Text;
 
             fn parse(text: &str) -> Result<Self, Invalid> {
                 match text {
@@ -193,7 +190,6 @@ impl Digest {
 
 impl Value for Digest {
     const TYPE: &'static str = "digest";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         let hex = text.strip_prefix("sha256:").unwrap_or(text);
@@ -236,7 +232,6 @@ impl Value for Values {
 
 impl Value for LogFilter {
     const TYPE: &'static str = "log filter";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         // A word that is not a level would count as a target, and silence everything else.
@@ -254,13 +249,8 @@ impl Value for LogFilter {
     }
 }
 
-/// The URL of a collector.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Endpoint(pub(super) Uri);
-
-impl Value for Endpoint {
+impl Value for Uri {
     const TYPE: &'static str = "URL";
-    const SHAPE: Shape = Shape::Text;
 
     // The text may hold a password: no error repeats it.
     fn parse(text: &str) -> Result<Self, Invalid> {
@@ -277,12 +267,11 @@ impl Value for Endpoint {
             return Err(Invalid::new(what).hint(hint));
         }
         let uri = url.as_str().parse();
-        uri.map(Self)
-            .map_err(|error| Invalid::new(format!("is not a URL: {error}")).hint(hint))
+        uri.map_err(|error| Invalid::new(format!("is not a URL: {error}")).hint(hint))
     }
 
     fn show(&self) -> String {
-        self.0.to_string()
+        self.to_string()
     }
 
     fn schema() -> Json {
@@ -290,31 +279,26 @@ impl Value for Endpoint {
     }
 }
 
-/// What a collector gets.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Signals(pub(super) Vec<Signal>);
-
-impl Value for Signals {
+impl Value for Vec<Signal> {
     const TYPE: &'static str = "signals";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         let signal = |word: &str| {
             let mut known = Signal::ALL.into_iter();
             let found = known.find(|signal| signal.label() == word);
-            found.ok_or_else(|| not_one_of(word, &Signal::LABELS))
+            found.ok_or_else(|| not_one_of(word, &Signal::ALL.map(Signal::label)))
         };
         let words = text.split(',').map(str::trim);
-        words.map(signal).collect::<Result<_, _>>().map(Self)
+        words.map(signal).collect()
     }
 
     fn show(&self) -> String {
-        let labels: Vec<&str> = self.0.iter().map(|signal| signal.label()).collect();
+        let labels: Vec<&str> = self.iter().map(|signal| signal.label()).collect();
         labels.join(", ")
     }
 
     fn schema() -> Json {
-        let one = Signal::LABELS.join("|");
+        let one = Signal::ALL.map(Signal::label).join("|");
         schema::text(&format!("^\\s*({one})\\s*(,\\s*({one})\\s*)*$"))
     }
 }
@@ -325,7 +309,6 @@ pub struct HeaderNames(pub Vec<String>);
 
 impl Value for HeaderNames {
     const TYPE: &'static str = "header names";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         let names: Vec<String> = text.split(',').map(|n| n.trim().to_lowercase()).collect();
@@ -364,7 +347,6 @@ impl RouteTable {
 
 impl Value for RouteTable {
     const TYPE: &'static str = "routes";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         let mut routes = BTreeMap::new();

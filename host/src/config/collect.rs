@@ -5,11 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::config::file;
 use crate::config::problem::{Problem, ProblemKind, Source};
 use crate::config::setting::{Definition, Kind, Setting};
 use crate::config::settings::{self, Section};
 use crate::config::value::{Invalid, Value, nearest};
+use crate::policies::Stored;
 use crate::redis::target::Secret;
 
 /// The beginning of every variable of hostler.
@@ -43,6 +46,16 @@ pub struct PolicyValue {
     pub target: Arc<str>,
 }
 
+impl From<&Stored> for PolicyValue {
+    fn from(stored: &Stored) -> Self {
+        Self {
+            key: stored.setting.clone(),
+            text: stored.text.clone(),
+            target: Arc::clone(stored.scope.text()),
+        }
+    }
+}
+
 /// The settings that somebody set. Each value is checked by itself.
 #[derive(Debug, Default)]
 pub struct Collected {
@@ -67,13 +80,15 @@ struct Given {
 }
 
 /// One setting with its value and its source, for `check --config`.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Effective {
     /// The name.
     pub key: &'static str,
     /// Whether it may change while a host runs.
+    #[serde(skip)]
     pub is_live: bool,
     /// Whether a change in the file applies while a host runs.
+    #[serde(skip)]
     pub is_live_in_file: bool,
     /// The value, secrets masked; `None` = it is not set and has no default.
     pub value: Option<String>,
@@ -115,6 +130,14 @@ impl Collected {
         collected
     }
 
+    /// Policies alone.
+    pub fn of_policies(policies: Vec<PolicyValue>) -> Self {
+        Self::new(Input {
+            policies,
+            ..Input::default()
+        })
+    }
+
     fn read_variables(&mut self, variables: Vec<(OsString, OsString)>) {
         let mut ours: Vec<(String, OsString)> = variables
             .into_iter()
@@ -140,11 +163,8 @@ impl Collected {
         match settings::find(&policy.key) {
             Some(setting) => self.give(setting, source, Ok(policy.text)),
             None => {
-                let kind = ProblemKind::Unknown {
-                    what: "setting",
-                    name: policy.key,
-                };
-                self.problems.push(Problem::new(source, kind));
+                let problem = Problem::unknown(source, "setting", policy.key);
+                self.problems.push(problem);
             }
         }
     }
@@ -153,11 +173,8 @@ impl Collected {
         let known: Vec<String> = settings::all().map(Definition::variable).collect();
         let hint = nearest(&name, known.iter().map(String::as_str))
             .map(|known| format!("did you mean `{known}`?"));
-        let kind = ProblemKind::Unknown {
-            what: "variable",
-            name,
-        };
-        self.problems.push(Problem::new(None, kind).hint(hint));
+        self.problems
+            .push(Problem::unknown(None, "variable", name).hint(hint));
     }
 
     /// A value for a setting. It counts unless a source of higher precedence gave one before.
@@ -249,9 +266,9 @@ impl Collected {
 
     /// Check the constraints of one setting.
     pub(super) fn check_setting(&mut self, kind: Option<Kind>, setting: &'static dyn Definition) {
-        let Some(source) = self.source(setting).cloned() else {
+        if self.source(setting).is_none() {
             return;
-        };
+        }
         let (key, facts) = (setting.key(), setting.facts());
         let missing = |other: &&'static dyn Definition| self.source(*other).is_none();
         let idle = facts.idle_without.filter(missing);
@@ -259,31 +276,33 @@ impl Collected {
             && !kinds.kinds.contains(&kind)
         {
             let what = format!("`{key}` {}", kinds.otherwise);
-            self.conflict(Some(&source), what, kinds.hint);
+            self.conflict(Some(setting), what, kinds.hint);
         } else if let Some(other) = facts.only_with.filter(missing).map(|other| other.key()) {
             let what = format!("`{key}` means nothing without `{other}`");
             let hint = format!("set `{other}` as well, or neither");
-            self.conflict(Some(&source), what, hint);
+            self.conflict(Some(setting), what, hint);
         } else if let Some(other) = idle.map(|other| other.key()) {
             let what = format!("`{key}` does nothing without `{other}`");
-            self.warn(source, what, None);
+            self.warn(setting, what, None);
         }
     }
 
     /// Something that should be looked at, but stops nothing.
-    pub(super) fn warn(&mut self, source: Source, what: String, hint: Option<&str>) {
+    pub(super) fn warn(&mut self, setting: &dyn Definition, what: String, hint: Option<&str>) {
+        let source = self.source(setting).cloned();
         let problem = Problem::new(source, ProblemKind::Conflict(what));
         self.warnings.push(problem.hint(hint.map(str::to_owned)));
     }
 
-    /// Settings contradict each other, or one is missing.
+    /// Settings contradict each other, here at this one; or one is missing.
     pub(super) fn conflict(
         &mut self,
-        source: Option<&Source>,
+        setting: Option<&dyn Definition>,
         what: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        let problem = Problem::new(source.cloned(), ProblemKind::Conflict(what.into()));
+        let source = setting.and_then(|setting| self.source(setting)).cloned();
+        let problem = Problem::new(source, ProblemKind::Conflict(what.into()));
         self.problems.push(problem.hint(hint.into()));
     }
 

@@ -17,9 +17,8 @@ impl Collected {
         if forgets || self.source(&dead_letters::DEAD_LETTER_KEY).is_some() {
             return;
         }
-        let source = self.source(&dead_letters::DEAD_LETTER_ROUTES).cloned();
         let routes = self.value(&dead_letters::DEAD_LETTER_ROUTES);
-        if routes.is_none() && source.is_some() {
+        if routes.is_none() && self.source(&dead_letters::DEAD_LETTER_ROUTES).is_some() {
             // Routes that cannot be read may hold the missing one.
             return;
         }
@@ -30,7 +29,7 @@ impl Collected {
                  set: other dead letters would have nowhere to go"
             );
             let hint = "give `--dead-letter KEY` as well; without it a route can only be `discard`";
-            self.conflict(source.as_ref(), what, hint);
+            self.conflict(Some(&dead_letters::DEAD_LETTER_ROUTES), what, hint);
         }
         for setting in settings::all() {
             let reasons = match self.text(setting) {
@@ -68,7 +67,6 @@ impl Collected {
             "give `--dead-letter KEY`, or `--dead-letter-routes {}` to lose them on purpose",
             on_purpose.join(",")
         );
-        let source = self.source(setting).cloned();
-        self.conflict(source.as_ref(), what, hint);
+        self.conflict(Some(setting), what, hint);
     }
 }

@@ -138,11 +138,8 @@ impl Found {
         } else {
             nearest_key(key).map(|known| format!("did you mean `{known}`?"))
         };
-        let kind = ProblemKind::Unknown {
-            what: "key",
-            name: key.to_owned(),
-        };
-        self.problems.push(Problem::new(source, kind).hint(hint));
+        let problem = Problem::unknown(source, "key", key.to_owned());
+        self.problems.push(problem.hint(hint));
     }
 }
 

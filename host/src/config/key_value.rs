@@ -23,11 +23,7 @@ const PREFIX_MAX: usize = 512;
 const VALUE_MAX: ByteSize = ByteSize(256 << 10);
 const VALUE_MOST: ByteSize = ByteSize(64 << 20);
 
-/// The grant.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct KeyTable(pub(super) KeyRules);
-
-impl Value for KeyTable {
+impl Value for KeyRules {
     const TYPE: &'static str = "table";
     const SHAPE: Shape = Shape::Table;
 
@@ -63,21 +59,20 @@ impl Value for KeyTable {
             let hint = "it has `prefix`, `commit` and `value_max`";
             return Err(Invalid::new(what).hint(hint));
         }
-        Ok(Self(KeyRules {
+        Ok(Self {
             prefix: Arc::from(prefix),
             value_max: value_max.as_usize(),
             checked,
-        }))
+        })
     }
 
     fn show(&self) -> String {
-        let rules = &self.0;
-        let mut shown = json!({ "prefix": &*rules.prefix });
-        if rules.checked {
+        let mut shown = json!({ "prefix": &*self.prefix });
+        if self.checked {
             shown["commit"] = CHECKED.into();
         }
-        if rules.value_max != VALUE_MAX.as_usize() {
-            shown["value_max"] = ByteSize(rules.value_max as u64).show().into();
+        if self.value_max != VALUE_MAX.as_usize() {
+            shown["value_max"] = ByteSize(self.value_max as u64).show().into();
         }
         shown.to_string()
     }
@@ -103,13 +98,11 @@ impl Value for KeyTable {
     }
 }
 
-impl KeyTable {
-    /// The beginning that the prefix must have for this queue, if it has another one: keys share the slot
-    /// of the queue, and no key of a handler is a key of hostler.
-    pub(super) fn wanted(&self, queue: &str) -> Option<String> {
-        let wanted = keys::derived(queue, "kv:");
-        (!self.0.prefix.starts_with(&wanted)).then_some(wanted)
-    }
+/// The beginning that a prefix must have for this queue, if it has another one: keys share the slot
+/// of the queue, and no key of a handler is a key of hostler.
+pub(super) fn wanted(prefix: &str, queue: &str) -> Option<String> {
+    let wanted = keys::derived(queue, "kv:");
+    (!prefix.starts_with(&wanted)).then_some(wanted)
 }
 
 #[cfg(test)]
@@ -119,16 +112,13 @@ mod tests {
     #[test]
     fn the_grant_is_read_and_shown() {
         let text = r#"{"commit":"checked","prefix":"{orders}:kv:","value_max":"1KiB"}"#;
-        let table = KeyTable::parse(text).unwrap();
-        assert_eq!(
-            (&*table.0.prefix, table.0.value_max),
-            ("{orders}:kv:", 1024)
-        );
+        let table = KeyRules::parse(text).unwrap();
+        assert_eq!((&*table.prefix, table.value_max), ("{orders}:kv:", 1024));
         assert_eq!(table.show(), text);
-        assert_eq!(KeyTable::parse(&table.show()), Ok(table));
-        let plain = KeyTable::parse(r#"{"prefix":"{orders}:kv:"}"#).unwrap();
+        assert_eq!(KeyRules::parse(&table.show()), Ok(table));
+        let plain = KeyRules::parse(r#"{"prefix":"{orders}:kv:"}"#).unwrap();
         assert_eq!(plain.show(), r#"{"prefix":"{orders}:kv:"}"#);
-        assert!(KeyTable::parse(text).unwrap().0.checked && !plain.0.checked);
+        assert!(KeyRules::parse(text).unwrap().checked && !plain.checked);
     }
 
     #[test]
@@ -144,7 +134,7 @@ mod tests {
             (r#"{"prefix":"a","ttl":"1s"}"#, "unknown key `ttl`"),
             (r#"{"prefix":"a","commit":"first"}"#, "`commit` = `first`"),
         ] {
-            let refused = KeyTable::parse(text).expect_err(text).what;
+            let refused = KeyRules::parse(text).expect_err(text).what;
             assert!(refused.contains(said), "{text}: {refused}");
         }
     }
@@ -153,7 +143,7 @@ mod tests {
     fn the_prefix_lies_under_the_keys_of_its_queue() {
         let wanted = |prefix: &str, queue: &str| {
             let text = json!({ "prefix": prefix }).to_string();
-            KeyTable::parse(&text).unwrap().wanted(queue)
+            wanted(&KeyRules::parse(&text).unwrap().prefix, queue)
         };
         assert_eq!(wanted("{orders}:kv:", "orders"), None);
         assert_eq!(wanted("{orders}:kv:customers:", "orders"), None);

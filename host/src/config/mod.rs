@@ -46,7 +46,7 @@ use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::telemetry::otlp;
 use crate::wire;
 use crate::wire::codec::BodyCodec;
-use crate::wire::list::{Codec, Framing};
+use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
 
 mod build;
@@ -294,36 +294,6 @@ pub struct Trying {
     pub max_attempts: u32,
     /// How stream entries are read.
     pub reading: wire::stream::Options,
-}
-
-/// Where messages are published to.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Destination {
-    /// Appended to a stream.
-    Stream {
-        /// The stream.
-        key: String,
-        /// The field that holds the body.
-        body_field: String,
-    },
-    /// Pushed to a list.
-    List {
-        /// The list.
-        key: String,
-        /// Whether hosts read the list through processing lists.
-        reliable: bool,
-        /// How values are written.
-        codec: Codec,
-    },
-    /// Sent to a channel.
-    Channel {
-        /// The channel.
-        name: String,
-        /// Whether it is a sharded channel.
-        sharded: bool,
-        /// How values are written.
-        codec: Codec,
-    },
 }
 
 /// The component and how it is run.

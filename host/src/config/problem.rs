@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Serialize, Serializer};
+
 /// The source of a value. The order is the precedence: the greatest wins.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Source {
@@ -32,11 +34,6 @@ impl Source {
         }
         self
     }
-
-    /// Whether somebody set the value.
-    pub fn is_explicit(&self) -> bool {
-        *self != Self::Default
-    }
 }
 
 impl fmt::Display for Source {
@@ -52,14 +49,29 @@ impl fmt::Display for Source {
 }
 
 /// One problem, or one warning.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Problem {
     /// Its place, if it has one.
     pub source: Option<Source>,
     /// Its kind.
+    #[serde(rename = "what")]
     pub kind: ProblemKind,
     /// A hint, if there is one.
     pub hint: Option<String>,
+}
+
+/// The text.
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The text.
+impl Serialize for ProblemKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// The kind of a problem.
@@ -107,6 +119,14 @@ impl Problem {
             kind,
             hint: None,
         }
+    }
+
+    pub(super) fn unknown(
+        source: impl Into<Option<Source>>,
+        what: &'static str,
+        name: String,
+    ) -> Self {
+        Self::new(source, ProblemKind::Unknown { what, name })
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<Option<String>>) -> Self {

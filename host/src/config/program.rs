@@ -20,11 +20,7 @@ const MEANINGS: [(&str, Meaning); 4] = [
     ("fail", Meaning::Fail),
 ];
 
-/// The arguments of a program.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct Args(pub(super) Vec<String>);
-
-impl Value for Args {
+impl Value for Vec<String> {
     const TYPE: &'static str = "array of strings";
     const SHAPE: Shape = Shape::Strings;
 
@@ -43,11 +39,11 @@ impl Value for Args {
             let what = format!("has an argument with a NUL, or with more than {ARG_MAX} bytes");
             return Err(Invalid::new(what));
         }
-        Ok(Self(args))
+        Ok(args)
     }
 
     fn show(&self) -> String {
-        serde_json::to_string(&self.0).unwrap_or_default()
+        serde_json::to_string(self).unwrap_or_default()
     }
 
     fn schema() -> Json {
@@ -59,20 +55,14 @@ impl Value for Args {
     }
 }
 
-/// What exit codes mean, beside those that always have a meaning.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct ExitCodeTable(BTreeMap<u8, Meaning>);
-
-impl ExitCodeTable {
-    /// These meanings, and those of the other codes.
-    pub(super) fn complete(self) -> BTreeMap<u8, Meaning> {
-        let mut all = Program::default().exit_codes;
-        all.extend(self.0);
-        all
-    }
+/// These meanings of exit codes, and the usual ones of the other codes.
+pub(super) fn complete(codes: BTreeMap<u8, Meaning>) -> BTreeMap<u8, Meaning> {
+    let mut all = Program::default().exit_codes;
+    all.extend(codes);
+    all
 }
 
-impl Value for ExitCodeTable {
+impl Value for BTreeMap<u8, Meaning> {
     const TYPE: &'static str = "table of exit codes";
     const SHAPE: Shape = Shape::Table;
 
@@ -98,13 +88,12 @@ impl Value for ExitCodeTable {
             };
             codes.insert(number, *meaning);
         }
-        Ok(Self(codes))
+        Ok(codes)
     }
 
     fn show(&self) -> String {
         let word = |meaning: Meaning| MEANINGS.iter().find(|(_, m)| *m == meaning);
         let written: BTreeMap<String, &str> = self
-            .0
             .iter()
             .filter_map(|(code, meaning)| Some((code.to_string(), word(*meaning)?.0)))
             .collect();
@@ -136,7 +125,6 @@ const PUBLISH: &str = "publish:";
 
 impl Value for Stdout {
     const TYPE: &'static str = "output";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         match text.strip_prefix(PUBLISH) {
@@ -167,9 +155,12 @@ mod tests {
 
     #[test]
     fn exit_codes_are_added_to_the_usual_ones() {
-        let table = ExitCodeTable::parse(r#"{"3":"drop","75":"fail"}"#).unwrap();
-        assert_eq!(ExitCodeTable::parse(&table.show()), Ok(table.clone()));
-        let all = table.complete();
+        let table = BTreeMap::<u8, Meaning>::parse(r#"{"3":"drop","75":"fail"}"#).unwrap();
+        assert_eq!(
+            BTreeMap::<u8, Meaning>::parse(&table.show()),
+            Ok(table.clone())
+        );
+        let all = complete(table);
         let meaning = |code| all.get(&code).copied();
         assert_eq!(meaning(0), Some(Meaning::Ack));
         assert_eq!(meaning(3), Some(Meaning::Drop));
@@ -192,7 +183,7 @@ mod tests {
                 "did you mean `drop`?",
             ),
         ] {
-            let invalid = ExitCodeTable::parse(text).unwrap_err();
+            let invalid = BTreeMap::<u8, Meaning>::parse(text).unwrap_err();
             assert_eq!(
                 (&*invalid.what, invalid.hint.as_deref()),
                 (what, Some(hint))

@@ -20,16 +20,10 @@ const MAX: usize = 100;
 /// The longest name, in bytes.
 const NAME_MAX: usize = 64;
 
-/// The destinations, by the names that the handler uses.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct PublishTable(pub(super) BTreeMap<String, Destination>);
-
-impl PublishTable {
-    /// The names, and which messages each destination takes: for the sandbox.
-    pub(super) fn outlets(&self) -> effect::Outlets {
-        let outlet = |(name, to): (&String, &Destination)| (name.clone(), to.outlet());
-        effect::Outlets::new(self.0.iter().map(outlet).collect())
-    }
+/// The names of destinations, and which messages each takes: for the sandbox.
+pub(super) fn outlets(table: &BTreeMap<String, Destination>) -> effect::Outlets {
+    let outlet = |(name, to): (&String, &Destination)| (name.clone(), to.outlet());
+    effect::Outlets::new(table.iter().map(outlet).collect())
 }
 
 /// A destination of messages.
@@ -45,7 +39,7 @@ enum Written {
 /// A destination.
 const TO: &str = "^(stream|list|channel):.";
 
-#[derive(Deserialize, JsonSchema, Serialize)]
+#[derive(Default, Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
     /// `stream:KEY`, `list:KEY` or `channel:NAME`.
@@ -73,7 +67,7 @@ enum CodecWord {
     Raw,
 }
 
-impl Value for PublishTable {
+impl Value for BTreeMap<String, Destination> {
     const TYPE: &'static str = "table of destinations";
     const SHAPE: Shape = Shape::Map;
 
@@ -89,10 +83,7 @@ impl Value for PublishTable {
                 Written::Long(table) => table,
                 Written::Short(to) => Table {
                     to,
-                    reliable: false,
-                    sharded: false,
-                    codec: None,
-                    body_field: None,
+                    ..Table::default()
                 },
             };
             let is_short = (1..=NAME_MAX).contains(&name.len());
@@ -103,14 +94,14 @@ impl Value for PublishTable {
             Ok((name, destination))
         };
         let all: Result<_, String> = written.into_iter().map(destination).collect();
-        all.map(Self).map_err(|why| Invalid::new(why).hint(HINT))
+        all.map_err(|why| Invalid::new(why).hint(HINT))
     }
 
     fn show(&self) -> String {
         let written = |(name, destination): (&String, &Destination)| {
             (name.clone(), Written::from(destination))
         };
-        let all: BTreeMap<_, _> = self.0.iter().map(written).collect();
+        let all: BTreeMap<_, _> = self.iter().map(written).collect();
         serde_json::to_string(&all).unwrap_or_default()
     }
 
@@ -147,27 +138,21 @@ fn destination(table: Table) -> Result<Destination, String> {
     Ok(match kind {
         "stream" => {
             only(table.codec.is_some(), "codec", "lists and channels")?;
-            let stream = Stream::new(key);
-            match table.body_field {
-                Some(field) => stream.body_field(field).into(),
-                None => stream.into(),
+            let mut stream = Stream::new(key);
+            if let Some(field) = table.body_field {
+                stream.body_field = field.into();
             }
+            stream.into()
         }
         "list" => {
-            let list = List::new(key).codec(codec);
-            let list = if table.reliable {
-                list.reliable()
-            } else {
-                list
-            };
+            let mut list = List::new(key).codec(codec);
+            list.reliable = table.reliable;
             list.into()
         }
         "channel" => {
-            let channel = Channel::new(key).codec(codec);
-            match table.sharded {
-                true => channel.sharded().into(),
-                false => channel.into(),
-            }
+            let mut channel = Channel::new(key).codec(codec);
+            channel.sharded = table.sharded;
+            channel.into()
         }
         _ => return Err(format!("`{kind}` is not `stream`, `list` or `channel`")),
     })
@@ -182,10 +167,7 @@ impl From<&Destination> for Written {
         };
         let mut table = Table {
             to: destination.label(),
-            reliable: false,
-            sharded: false,
-            codec: None,
-            body_field: None,
+            ..Table::default()
         };
         match destination {
             Destination::Stream(to) => {
@@ -220,20 +202,27 @@ mod tests {
     #[test]
     fn destinations_are_read_and_shown() {
         let text = r#"{"a":"stream:invoices","b":{"to":"list:jobs","reliable":true,"codec":"json"},"c":{"to":"channel:news","codec":"raw"},"d":{"to":"stream:x","body_field":"data"},"e":{"to":"channel:n","sharded":true}}"#;
-        let table = PublishTable::parse(text).unwrap();
-        assert_eq!(table.0["a"], Destination::stream("invoices"));
+        let table = BTreeMap::<String, Destination>::parse(text).unwrap();
+        assert_eq!(table["a"], Destination::stream("invoices"));
         assert_eq!(
-            table.0["b"],
+            table["b"],
             List::new("jobs").codec(Codec::Json).reliable().into()
         );
-        assert!(table.0["b"].takes_delays().is_ok());
+        assert!(table["b"].takes_delays().is_ok());
         assert_eq!(table.show(), text);
-        assert_eq!(PublishTable::parse(&table.show()), Ok(table));
+        assert_eq!(
+            BTreeMap::<String, Destination>::parse(&table.show()),
+            Ok(table)
+        );
     }
 
     #[test]
     fn a_wrong_destination_is_named() {
-        let refused = |text: &str| PublishTable::parse(text).expect_err(text).what;
+        let refused = |text: &str| {
+            BTreeMap::<String, Destination>::parse(text)
+                .expect_err(text)
+                .what
+        };
         for (text, said) in [
             (r#"{"a":"invoices"}"#, "`a`: `invoices` has no kind"),
             (r#"{"a":"queue:invoices"}"#, "`a`: `queue` is not"),

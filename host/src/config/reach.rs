@@ -7,10 +7,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::collect::Collected;
 use crate::config::problem::Source;
-use crate::config::secret::RedisUrl;
 use crate::config::setting::Definition;
 use crate::config::setting::Setting;
-use crate::config::settings::{process, server, telemetry};
+use crate::config::settings::server;
 use crate::config::value::RedisAt;
 use crate::config::{Redis, Server};
 use crate::redis::target::{PasswordSource, Secret, SentinelLogin, Target, TlsFiles};
@@ -26,30 +25,32 @@ const TOKEN_MIN: usize = 16;
 /// # Errors
 /// It cannot be read, or is too short or too long.
 pub fn read_token(file: &Path) -> Result<Secret, String> {
+    let text = read_short(file)?;
+    match text.trim_end() {
+        token if token.len() < TOKEN_MIN => Err(format!(
+            "{} holds fewer than {TOKEN_MIN} bytes: `openssl rand -hex 16` makes a token",
+            file.display()
+        )),
+        token => Ok(Secret::new(token)),
+    }
+}
+
+/// The text of a file that holds a secret. The error is for people.
+fn read_short(file: &Path) -> Result<String, String> {
     let mut text = String::new();
     let read = regular_file::open(file)
         .and_then(|file| file.take(PASSWORD_MAX + 1).read_to_string(&mut text));
-    let token = text.trim_end();
-    let what = match read {
+    let why = match read {
         Err(error) => format!("cannot be read: {error}"),
         Ok(_) if text.len() as u64 > PASSWORD_MAX => format!("is larger than {PASSWORD_MAX} bytes"),
-        Ok(_) if token.len() < TOKEN_MIN => {
-            format!("holds fewer than {TOKEN_MIN} bytes: `openssl rand -hex 16` makes a token")
-        }
-        Ok(_) => return Ok(Secret::new(token)),
+        Ok(_) => return Ok(text),
     };
-    Err(format!("{} {what}", file.display()))
+    Err(format!("{} {why}", file.display()))
 }
 
 /// The headers of a file, one in a line. No error repeats a value.
-fn read_headers(file: &Path) -> Result<HeaderMap, String> {
-    let mut text = String::new();
-    let read = regular_file::open(file)
-        .and_then(|file| file.take(PASSWORD_MAX + 1).read_to_string(&mut text));
-    read.map_err(|error| format!("cannot be read: {error}"))?;
-    if text.len() as u64 > PASSWORD_MAX {
-        return Err(format!("is larger than {PASSWORD_MAX} bytes"));
-    }
+pub(super) fn read_headers(file: &Path) -> Result<HeaderMap, String> {
+    let text = read_short(file)?;
     let mut headers = HeaderMap::new();
     let lines = text.lines().enumerate();
     for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
@@ -60,8 +61,9 @@ fn read_headers(file: &Path) -> Result<HeaderMap, String> {
             value.set_sensitive(true);
             Some((name, value))
         };
-        let line = number + 1;
-        let (name, value) = parse().ok_or_else(|| format!("has no header in line {line}"))?;
+        let (file, line) = (file.display(), number + 1);
+        let (name, value) =
+            parse().ok_or_else(|| format!("{file} has no header in line {line}"))?;
         headers.append(name, value);
     }
     Ok(headers)
@@ -102,18 +104,21 @@ impl Collected {
                     &server::REDIS_CERT,
                 ];
                 for setting in unused {
-                    let Some(source) = self.source(setting).cloned() else {
-                        continue;
-                    };
-                    let what = format!("`{}` means nothing to the embedded server", setting.key());
-                    let hint = "leave it out, or name a server with `redis`";
-                    self.conflict(Some(&source), what, hint);
+                    if self.source(setting).is_some() {
+                        let key = setting.key();
+                        let what = format!("`{key}` means nothing to the embedded server");
+                        let hint = "leave it out, or name a server with `redis`";
+                        self.conflict(Some(setting), what, hint);
+                    }
                 }
                 Server::Embedded
             }
             RedisAt::Url(url) => {
-                let target = self.target(&url, password, tls, sentinel_login)?;
-                Server::At(Box::new(target))
+                let target = Target::parse(url.expose(), password, tls);
+                let target = target.and_then(|target| target.with_sentinel_login(sentinel_login));
+                let target =
+                    target.map_err(|error| self.bad_value(&server::REDIS, error.to_string()));
+                Server::At(Box::new(target.ok()?))
             }
         };
         Some(Redis {
@@ -123,51 +128,27 @@ impl Collected {
         })
     }
 
-    fn target(
-        &mut self,
-        url: &RedisUrl,
-        password: PasswordSource,
-        tls: TlsFiles,
-        sentinel_login: SentinelLogin,
-    ) -> Option<Target> {
-        let parsed = Target::parse(url.expose(), password, tls);
-        match parsed.and_then(|target| target.with_sentinel_login(sentinel_login)) {
-            Ok(target) => Some(target),
-            Err(error) => {
-                self.bad_value(&server::REDIS, error.to_string());
-                None
-            }
-        }
-    }
-
     fn check_password(&mut self) {
         let in_url =
             matches!(self.value(&server::REDIS), Some(RedisAt::Url(url)) if url.has_password());
-        let sources = [
-            self.source(&server::REDIS_PASSWORD_FILE).cloned(),
-            self.source(&server::REDIS_PASSWORD).cloned(),
-        ];
-        let mut given: Vec<Source> = sources.into_iter().flatten().collect();
-        let url_source = self.source(&server::REDIS).filter(|_| in_url).cloned();
-        if let Some(source @ Source::Flag(_)) = &url_source {
+        let url = self.source(&server::REDIS).filter(|_| in_url).cloned();
+        if matches!(url, Some(Source::Flag(_))) {
             let what = "every user of this machine can read the password in the URL (`ps`)";
             let hint = "use `--redis-password-file`, or the variable HOSTLER_REDIS_PASSWORD";
-            self.warn(source.clone(), what.to_owned(), Some(hint));
+            self.warn(&server::REDIS, what.to_owned(), Some(hint));
         }
-        given.extend(url_source);
-        self.check_single("passwords", &given);
-        let sources = [
-            self.source(&server::REDIS_SENTINEL_PASSWORD_FILE).cloned(),
-            self.source(&server::REDIS_SENTINEL_PASSWORD).cloned(),
-        ];
-        let given: Vec<Source> = sources.into_iter().flatten().collect();
-        self.check_single("passwords at the Sentinels", &given);
+        let (file, given) = (&server::REDIS_PASSWORD_FILE, &server::REDIS_PASSWORD);
+        self.check_single("passwords", [file, given], url);
+        let file = &server::REDIS_SENTINEL_PASSWORD_FILE;
+        let given = &server::REDIS_SENTINEL_PASSWORD;
+        self.check_single("passwords at the Sentinels", [file, given], None);
     }
 
-    fn check_single(&mut self, what: &str, given: &[Source]) {
-        if given.len() > 1 {
-            let places: Vec<String> = given.iter().map(Source::to_string).collect();
-            let what = format!("there are {} {what}: {}", given.len(), places.join(", "));
+    fn check_single(&mut self, what: &str, settings: [&dyn Definition; 2], other: Option<Source>) {
+        let given = settings.into_iter().filter_map(|s| self.source(s));
+        let places: Vec<String> = given.chain(&other).map(Source::to_string).collect();
+        if places.len() > 1 {
+            let what = format!("there are {} {what}: {}", places.len(), places.join(", "));
             self.conflict(None, what, "keep one of them");
         }
     }
@@ -185,56 +166,30 @@ impl Collected {
         let Some(file) = self.value(in_file) else {
             return PasswordSource::Url;
         };
-        let mut text = String::new();
-        let what = match regular_file::open(&file)
-            .and_then(|file| file.take(PASSWORD_MAX + 1).read_to_string(&mut text))
-        {
-            Ok(_) if text.len() as u64 > PASSWORD_MAX => {
-                Some(format!("is larger than {PASSWORD_MAX} bytes"))
-            }
-            Ok(_) if text.trim_end().is_empty() => Some("is empty".to_owned()),
-            Ok(_) => None,
-            Err(error) => Some(format!("cannot be read: {error}")),
-        };
-        if let Some(what) = what {
-            let what = format!("{} {what}", file.display());
-            self.bad_value(in_file, what);
-        }
+        self.read(in_file, |file| match read_short(file)?.trim_end() {
+            "" => Err(format!("{} is empty", file.display())),
+            _ => Ok(()),
+        });
         PasswordSource::File(file)
     }
 
-    /// The token in the file of the dashboard. It is read once: a host that starts again reads another one.
-    pub(super) fn token_file(&mut self) -> Option<Secret> {
-        let file = self.value(&process::UI_TOKEN_FILE)?;
-        match read_token(&file) {
-            Ok(token) => Some(token),
-            Err(what) => {
-                self.bad_value(&process::UI_TOKEN_FILE, what);
-                None
-            }
-        }
-    }
-
-    /// The headers in the file of the collector. It is read once.
-    pub(super) fn headers_file(&mut self) -> Option<HeaderMap> {
-        let file = self.value(&telemetry::OTLP_HEADERS_FILE)?;
-        match read_headers(&file) {
-            Ok(headers) => Some(headers),
-            Err(what) => {
-                let what = format!("{} {what}", file.display());
-                self.bad_value(&telemetry::OTLP_HEADERS_FILE, what);
-                None
-            }
-        }
+    /// What the file of a setting holds. It is read once: a host that starts again reads it again.
+    pub(super) fn read<T>(
+        &mut self,
+        setting: &'static Setting<PathBuf>,
+        read: impl FnOnce(&Path) -> Result<T, String>,
+    ) -> Option<T> {
+        let read = read(&self.value(setting)?);
+        read.map_err(|what| self.bad_value(setting, what)).ok()
     }
 
     /// A file that must exist and be readable.
     pub(super) fn readable(&mut self, setting: &'static Setting<PathBuf>) -> Option<PathBuf> {
         let path = self.value(setting)?;
-        if let Err(error) = regular_file::open(&path) {
-            let what = format!("{} cannot be read: {error}", path.display());
-            self.bad_value(setting, what);
-        }
+        self.read(setting, |path| {
+            let opened = regular_file::open(path);
+            opened.map_err(|error| format!("{} cannot be read: {error}", path.display()))
+        });
         Some(path)
     }
 }

@@ -33,58 +33,16 @@ const OF_CONNECTION: [&str; 5] = [
     "upgrade",
 ];
 
-/// `[[grant.http]]`.
-#[derive(Clone, Debug, Default)]
-pub(super) struct HttpRules(pub(super) Vec<HttpRule>);
-
-/// `[[grant.tcp]]`.
-#[derive(Clone, Debug, Default)]
-pub(super) struct TcpRules(pub(super) Vec<TcpRule>);
-
-/// `[[grant.files]]`.
-#[derive(Clone, Debug, Default)]
-pub(super) struct FileRules(pub(super) Vec<Directory>);
-
-/// `[grant.secret]`. The values of variables are filled in later.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SecretRules(pub(super) Vec<SecretRule>);
-
-impl Value for HttpRules {
+impl Value for Vec<HttpRule> {
     const TYPE: &'static str = "array of tables";
     const SHAPE: Shape = Shape::Rules;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
-        let mut problems = Vec::new();
-        let tables = tables(text, "{\"host\":\"api.example.com\"}")?;
-        let mut rules: Vec<HttpRule> = Vec::new();
-        for (index, map) in tables.iter().enumerate() {
-            let mut table = Table::new(map, format!("rule {}", index + 1), &mut problems);
-            let rule = http_rule(&mut table);
-            table.end();
-            let Some((rule, is_named)) = rule else {
-                continue;
-            };
-            let name = match rules.iter().any(|other| other.name == rule.name) {
-                true if is_named => {
-                    let what = format!(
-                        "rule {}: the name `{}` is there twice",
-                        index + 1,
-                        rule.name
-                    );
-                    problems.push(Invalid::new(what).at(line_of(map)));
-                    continue;
-                }
-                true => format!("{}-{}", rule.name, index + 1),
-                false => rule.name.clone(),
-            };
-            rules.push(HttpRule { name, ..rule });
-        }
-        Invalid::all(problems)?;
-        Ok(Self(rules))
+        read(text, "rule", "{\"host\":\"api.example.com\"}", http_rule)
     }
 
     fn show(&self) -> String {
-        Json::from(self.0.iter().map(show_http).collect::<Vec<_>>()).to_string()
+        Json::from(self.iter().map(show_http).collect::<Vec<_>>()).to_string()
     }
 
     fn schema() -> Json {
@@ -92,30 +50,23 @@ impl Value for HttpRules {
     }
 }
 
-impl Value for TcpRules {
+impl Value for Vec<TcpRule> {
     const TYPE: &'static str = "array of tables";
     const SHAPE: Shape = Shape::Rules;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
-        let mut problems = Vec::new();
-        let tables = tables(text, "{\"host\":\"db.example.com\",\"port\":5432}")?;
-        let mut rules = Vec::new();
-        for (index, map) in tables.iter().enumerate() {
-            let mut table = Table::new(map, format!("rule {}", index + 1), &mut problems);
+        let example = "{\"host\":\"db.example.com\",\"port\":5432}";
+        read(text, "rule", example, |table, _| {
             let host = table.required("host", host_pattern);
             let port = table.required("port", port);
-            let reach = reach(&mut table);
-            table.end();
-            if let (Some(host), Some(port)) = (host, port) {
-                rules.push(TcpRule { host, port, reach });
-            }
-        }
-        Invalid::all(problems)?;
-        Ok(Self(rules))
+            let reach = reach(table);
+            let (host, port) = host.zip(port)?;
+            Some(TcpRule { host, port, reach })
+        })
     }
 
     fn show(&self) -> String {
-        let shown = self.0.iter().map(|rule| {
+        let shown = self.iter().map(|rule| {
             let mut shown = json!({ "host": rule.host.to_string(), "port": rule.port });
             show_reach(&rule.reach, &mut shown);
             shown
@@ -128,16 +79,13 @@ impl Value for TcpRules {
     }
 }
 
-impl Value for FileRules {
+impl Value for Vec<Directory> {
     const TYPE: &'static str = "array of tables";
     const SHAPE: Shape = Shape::Rules;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
-        let mut problems = Vec::new();
-        let tables = tables(text, "{\"path\":\"/usr/lib/python3.11\",\"at\":\"/lib\"}")?;
-        let mut directories: Vec<Directory> = Vec::new();
-        for (index, map) in tables.iter().enumerate() {
-            let mut table = Table::new(map, format!("directory {}", index + 1), &mut problems);
+        let example = "{\"path\":\"/usr/lib/python3.11\",\"at\":\"/lib\"}";
+        read(text, "directory", example, |table, others: &[Directory]| {
             let path = table.required("path", |text| match text.starts_with('/') {
                 true => Ok(PathBuf::from(text)),
                 false => Err("is not an absolute path".to_owned()),
@@ -147,21 +95,17 @@ impl Value for FileRules {
                 false => Err("does not start with `/`".to_owned()),
             });
             if let Some(at) = at.as_ref()
-                && directories.iter().any(|other| other.at == *at)
+                && others.iter().any(|other| other.at == *at)
             {
                 table.problem(format!("`at` = `{}` is there twice", shown(at)));
             }
-            table.end();
-            if let (Some(path), Some(at)) = (path, at) {
-                directories.push(Directory { path, at });
-            }
-        }
-        Invalid::all(problems)?;
-        Ok(Self(directories))
+            let (path, at) = path.zip(at)?;
+            Some(Directory { path, at })
+        })
     }
 
     fn show(&self) -> String {
-        let shown = self.0.iter().map(
+        let shown = self.iter().map(
             |directory| json!({ "path": directory.path.display().to_string(), "at": directory.at }),
         );
         Json::from(shown.collect::<Vec<_>>()).to_string()
@@ -172,7 +116,7 @@ impl Value for FileRules {
     }
 }
 
-impl Value for SecretRules {
+impl Value for Vec<SecretRule> {
     const TYPE: &'static str = "table of tables";
     const SHAPE: Shape = Shape::Entries;
 
@@ -223,11 +167,11 @@ impl Value for SecretRules {
             problems.push(Invalid::new(format!("has more than {RULES_MAX} secrets")));
         }
         Invalid::all(problems)?;
-        Ok(Self(rules))
+        Ok(rules)
     }
 
     fn show(&self) -> String {
-        let entries = self.0.iter().map(|rule| {
+        let entries = self.iter().map(|rule| {
             let mut shown = match &rule.source {
                 SecretSource::File(path) => json!({ "file": path.display().to_string() }),
                 SecretSource::Variable(name, _) => json!({ "variable": name }),
@@ -245,20 +189,32 @@ impl Value for SecretRules {
     }
 }
 
-/// The tables of an array.
-fn tables(text: &str, example: &str) -> Result<Vec<Map<String, Json>>, Invalid> {
+/// The rules of an array of tables. Each comes from its table and the rules before it.
+fn read<T>(
+    text: &str,
+    noun: &str,
+    example: &str,
+    rule: impl Fn(&mut Table<'_>, &[T]) -> Option<T>,
+) -> Result<Vec<T>, Invalid> {
     // The error of the parser could repeat a value.
     let tables: Vec<Map<String, Json>> = serde_json::from_str(text).map_err(|_| {
         Invalid::new("is not a JSON array of objects").hint(format!("write `[{example}]`"))
     })?;
-    match tables.len() > RULES_MAX {
-        true => Err(Invalid::new(format!("has more than {RULES_MAX} rules"))),
-        false => Ok(tables),
+    if tables.len() > RULES_MAX {
+        return Err(Invalid::new(format!("has more than {RULES_MAX} rules")));
     }
+    let (mut rules, mut problems) = (Vec::new(), Vec::new());
+    for (number, map) in (1..).zip(&tables) {
+        let mut table = Table::new(map, format!("{noun} {number}"), &mut problems);
+        let rule = rule(&mut table, &rules);
+        table.end();
+        rules.extend(rule);
+    }
+    Invalid::all(problems)?;
+    Ok(rules)
 }
 
-/// A rule, and whether it has a name of its own.
-fn http_rule(table: &mut Table<'_>) -> Option<(HttpRule, bool)> {
+fn http_rule(table: &mut Table<'_>, others: &[HttpRule]) -> Option<HttpRule> {
     let name = table.optional("name", |text| check_name(text).map(|()| text.to_owned()));
     let scheme = table.optional("scheme", |text| match text {
         "http" => Ok(Scheme::Http),
@@ -326,9 +282,16 @@ fn http_rule(table: &mut Table<'_>) -> Option<(HttpRule, bool)> {
                 .to_owned(),
         );
     }
-    let is_named = name.is_some();
-    let rule = HttpRule {
-        name: name.unwrap_or_else(|| host.to_string()),
+    let is_taken = |name: &str| others.iter().any(|other| other.name == name);
+    if let Some(name) = name.as_ref().filter(|name| is_taken(name)) {
+        table.problem(format!("the name `{name}` is there twice"));
+    }
+    let name = name.unwrap_or_else(|| match host.to_string() {
+        host if is_taken(&host) => format!("{host}-{}", others.len() + 1),
+        host => host,
+    });
+    Some(HttpRule {
+        name,
         scheme,
         host,
         port,
@@ -343,8 +306,7 @@ fn http_rule(table: &mut Table<'_>) -> Option<(HttpRule, bool)> {
         headers,
         idempotency_key: adds_key.unwrap_or(true).then_some(key),
         traceparent,
-    };
-    Some((rule, is_named))
+    })
 }
 
 fn headers(table: &mut Table<'_>) -> Vec<(HeaderName, Template)> {
@@ -647,14 +609,14 @@ mod tests {
             let keys = table["properties"].as_object().expect("a table");
             keys.keys().cloned().collect()
         };
-        let http = keys_that_are_read::<HttpRules>(unknown);
-        assert_eq!(http, keys(&HttpRules::schema()["items"]));
-        let tcp = keys_that_are_read::<TcpRules>(unknown);
-        assert_eq!(tcp, keys(&TcpRules::schema()["items"]));
-        let files = keys_that_are_read::<FileRules>(unknown);
-        assert_eq!(files, keys(&FileRules::schema()["items"]));
-        let secret = keys_that_are_read::<SecretRules>(r#"{"a":{"?":1}}"#);
-        let schema = SecretRules::schema();
+        let http = keys_that_are_read::<Vec<HttpRule>>(unknown);
+        assert_eq!(http, keys(&Vec::<HttpRule>::schema()["items"]));
+        let tcp = keys_that_are_read::<Vec<TcpRule>>(unknown);
+        assert_eq!(tcp, keys(&Vec::<TcpRule>::schema()["items"]));
+        let files = keys_that_are_read::<Vec<Directory>>(unknown);
+        assert_eq!(files, keys(&Vec::<Directory>::schema()["items"]));
+        let secret = keys_that_are_read::<Vec<SecretRule>>(r#"{"a":{"?":1}}"#);
+        let schema = Vec::<SecretRule>::schema();
         assert_eq!(secret, keys(&schema["additionalProperties"]));
     }
 }

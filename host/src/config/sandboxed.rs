@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use crate::config::choices::CompileCache;
 use crate::config::collect::Collected;
-use crate::config::program::{Args, ExitCodeTable, Stdout};
-use crate::config::publish::PublishTable;
-use crate::config::rules::{FileRules, HttpRules, SecretRules, TcpRules};
+use crate::config::program::{Stdout, complete};
+use crate::config::publish;
 use crate::config::settings::{dead_letters, grants, handler, limits, program, queue};
 use crate::config::value::ByteSize;
 use crate::delivery::effect::EffectLimits;
@@ -28,15 +27,13 @@ impl Collected {
 
     /// What is granted outside the sandbox. Headers name secrets that are granted, too.
     pub(super) fn check_effects(&mut self) -> Option<Effects> {
-        let HttpRules(http) = self.value(&grants::HTTP).unwrap_or_default();
-        let TcpRules(tcp) = self.value(&grants::TCP).unwrap_or_default();
-        let SecretRules(mut secrets) = self.value(&grants::SECRETS).unwrap_or_default();
+        let http = self.value(&grants::HTTP).unwrap_or_default();
+        let mut secrets = self.value(&grants::SECRETS).unwrap_or_default();
         for secret in &mut secrets {
             if let SecretSource::Variable(name, value) = &mut secret.source {
                 *value = self.secret_variable(name);
             }
         }
-        let source = self.source(&grants::HTTP).cloned();
         for rule in &http {
             for (header, template) in &rule.headers {
                 for name in template.secrets() {
@@ -48,14 +45,14 @@ impl Collected {
                         );
                         let hint =
                             format!("write `{name} = {{ file = \"...\" }}` in `[grant.secret]`");
-                        self.conflict(source.as_ref(), what, hint);
+                        self.conflict(Some(&grants::HTTP), what, hint);
                     }
                 }
             }
         }
         let rules = Rules {
             http,
-            tcp,
+            tcp: self.value(&grants::TCP).unwrap_or_default(),
             secrets,
             keys: self.source(&grants::KEY_VALUE).is_some(),
             group: self.value(&queue::GROUP),
@@ -110,13 +107,10 @@ impl Collected {
             reuse_idle: self.or_default(&handler::REUSE_IDLE),
             grants: sandbox::Grants {
                 config: self.value(&grants::CONFIG),
-                publish: self.publish_table().map(|table| table.outlets()),
-                key_value: self.value(&grants::KEY_VALUE).map(|table| table.0),
+                publish: self.value(&grants::PUBLISH).as_ref().map(publish::outlets),
+                key_value: self.value(&grants::KEY_VALUE),
                 outside: effects.map(|effects| sandbox::Outside(Arc::new(effects.clone()))),
-                files: self
-                    .value::<FileRules>(&grants::FILES)
-                    .unwrap_or_default()
-                    .0,
+                files: self.value(&grants::FILES).unwrap_or_default(),
             },
             program: self.program(),
             snapshot: self.or_default(&handler::SNAPSHOT),
@@ -127,23 +121,15 @@ impl Collected {
 
     /// How a program is called.
     fn program(&self) -> sandbox::Program {
-        let Args(args) = self.or_default(&program::ARGS);
         let stdout = match self.or_default(&program::STDOUT) {
             Stdout::Log => None,
             Stdout::Publish(name) => Some(name),
         };
         sandbox::Program {
-            args,
-            exit_codes: self
-                .or_default::<ExitCodeTable>(&program::EXIT_CODES)
-                .complete(),
+            args: self.or_default(&program::ARGS),
+            exit_codes: complete(self.or_default(&program::EXIT_CODES)),
             stdout,
         }
-    }
-
-    /// Where the handler may publish.
-    pub(super) fn publish_table(&self) -> Option<PublishTable> {
-        self.value(&grants::PUBLISH)
     }
 
     /// The most messages in one call of a handler of batches.

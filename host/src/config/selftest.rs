@@ -17,10 +17,6 @@ const MAX: usize = 100;
 const HINT: &str = "write `[[selftest]]` with `body = \"...\"`, and `headers` and `expect` if they \
                     matter; in a variable: `[{\"body\":\"...\",\"expect\":\"ack\"}]`";
 
-/// All of them, in order.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct SelfTests(pub(super) Vec<SelfTest>);
-
 /// A message that every new version must handle as expected.
 #[derive(Deserialize, JsonSchema, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -45,7 +41,7 @@ enum Word {
     Answer,
 }
 
-impl Value for SelfTests {
+impl Value for Vec<SelfTest> {
     const TYPE: &'static str = "array of tables";
     const SHAPE: Shape = Shape::Tables;
 
@@ -56,11 +52,11 @@ impl Value for SelfTests {
             let what = format!("has {} tests, {MAX} are allowed", written.len());
             return Err(Invalid::new(what));
         }
-        Ok(Self(written.into_iter().map(SelfTest::from).collect()))
+        Ok(written.into_iter().map(SelfTest::from).collect())
     }
 
     fn show(&self) -> String {
-        let written: Vec<Written> = self.0.iter().map(Written::from).collect();
+        let written: Vec<Written> = self.iter().map(Written::from).collect();
         serde_json::to_string(&written).unwrap_or_default()
     }
 
@@ -106,10 +102,10 @@ mod tests {
     #[test]
     fn shown_tests_can_be_read_again() {
         let text = r#"[{"body":"a"},{"body":"b","headers":{"x":"1"},"expect":"drop"},{"body":"c","expect":"answer"}]"#;
-        let tests = SelfTests::parse(text).unwrap();
-        assert_eq!(tests.0[0].expect, Expect::Ack);
-        assert_eq!(tests.0[1].headers, [("x".to_owned(), "1".to_owned())]);
-        assert_eq!(SelfTests::parse(&tests.show()).unwrap(), tests);
+        let tests = Vec::<SelfTest>::parse(text).unwrap();
+        assert_eq!(tests[0].expect, Expect::Ack);
+        assert_eq!(tests[1].headers, [("x".to_owned(), "1".to_owned())]);
+        assert_eq!(Vec::<SelfTest>::parse(&tests.show()).unwrap(), tests);
     }
 
     #[test]
@@ -120,9 +116,9 @@ mod tests {
             r#"[{"expect":"ack"}]"#,
             r#"[{"body":"a","expct":"ack"}]"#,
         ] {
-            assert!(SelfTests::parse(bad).is_err(), "{bad}");
+            assert!(Vec::<SelfTest>::parse(bad).is_err(), "{bad}");
         }
         let many = format!("[{}]", vec![r#"{"body":"a"}"#; MAX + 1].join(","));
-        assert!(SelfTests::parse(&many).is_err());
+        assert!(Vec::<SelfTest>::parse(&many).is_err());
     }
 }

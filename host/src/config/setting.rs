@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use serde_json::Value as Json;
 
-use crate::config::value::{Invalid, Shape, Value, bounded};
+use crate::config::value::{Invalid, Shape, Value};
 use crate::delivery::policy::Reason;
 
 /// A condition on the value that the type alone does not express.
@@ -16,9 +16,25 @@ struct Range<T> {
     check: fn(&T, (T, T)) -> Result<(), Invalid>,
 }
 
-fn in_range<T: Value + PartialOrd>(value: &T, (low, high): (T, T)) -> Result<(), Invalid> {
-    let (high_enough, low_enough) = (*value >= low, *value <= high);
-    bounded(value, high_enough, &low.show(), low_enough, &high.show())
+/// An error unless a value is neither too low nor too high.
+pub(super) fn in_range<T: Value + PartialOrd>(
+    value: &T,
+    (low, high): (T, T),
+) -> Result<(), Invalid> {
+    let what = if *value < low {
+        "less"
+    } else if *value > high {
+        "more"
+    } else {
+        return Ok(());
+    };
+    Err(
+        Invalid::new(format!("`{}` is {what} than allowed", value.show())).hint(format!(
+            "the range is {} to {}",
+            low.show(),
+            high.show()
+        )),
+    )
 }
 
 /// The reasons for which messages are given up under a value.

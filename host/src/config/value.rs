@@ -62,7 +62,7 @@ pub trait Value: Sized {
     /// The word for it in the documentation.
     const TYPE: &'static str;
     /// The shape in TOML.
-    const SHAPE: Shape;
+    const SHAPE: Shape = Shape::Text;
 
     /// Read it. An error is a fragment that follows the name of the key and never repeats a secret.
     fn parse(text: &str) -> Result<Self, Invalid>;
@@ -155,7 +155,6 @@ impl fmt::Display for ByteSize {
 
 impl Value for ByteSize {
     const TYPE: &'static str = "size";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '_' && c != '.');
@@ -214,7 +213,6 @@ const DURATION_HINT: &str = "durations look like `30s`, `100ms` or `1h30m`";
 
 impl Value for Duration {
     const TYPE: &'static str = "duration";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         if text.parse::<f64>().is_ok() {
@@ -244,7 +242,6 @@ impl Value for Duration {
 
 impl Value for String {
     const TYPE: &'static str = "string";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         if text.is_empty() {
@@ -264,7 +261,6 @@ impl Value for String {
 
 impl Value for PathBuf {
     const TYPE: &'static str = "path";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         String::parse(text).map(Self::from)
@@ -350,7 +346,6 @@ impl Value for f64 {
 
 impl Value for SocketAddr {
     const TYPE: &'static str = "address";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         // `:9400` and `9400` mean this machine only: an admin port is not a public service.
@@ -380,7 +375,6 @@ impl Value for SocketAddr {
 
 impl Value for Secret {
     const TYPE: &'static str = "secret";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         String::parse(text).map(Self::new)
@@ -402,7 +396,6 @@ pub enum RedisAt {
 
 impl Value for RedisAt {
     const TYPE: &'static str = "URL or `embedded`";
-    const SHAPE: Shape = Shape::Text;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
         if text == "embedded" {
@@ -448,7 +441,6 @@ macro_rules! words {
     (@value $name:ty { $($variant:ident = $word:literal),* }) => {
         impl crate::config::value::Value for $name {
             const TYPE: &'static str = crate::config::value::words!(@type $($word),*);
-            const SHAPE: crate::config::value::Shape = crate::config::value::Shape::Text;
 
             fn parse(text: &str) -> Result<Self, crate::config::value::Invalid> {
                 match text {
@@ -469,24 +461,6 @@ macro_rules! words {
     (@type $first:literal $(, $rest:literal)*) => { concat!("`", $first, "`", $(" | `", $rest, "`"),*) };
 }
 pub(crate) use words;
-
-/// An error unless a value is neither too low nor too high.
-pub(super) fn bounded(
-    value: &impl Value,
-    high_enough: bool,
-    low: &str,
-    low_enough: bool,
-    high: &str,
-) -> Result<(), Invalid> {
-    if high_enough && low_enough {
-        return Ok(());
-    }
-    let what = if high_enough { "more" } else { "less" };
-    Err(
-        Invalid::new(format!("`{}` is {what} than allowed", value.show()))
-            .hint(format!("the range is {low} to {high}")),
-    )
-}
 
 /// `text` is not one of `words`: list them, and guess which one was meant.
 pub(crate) fn not_one_of(text: &str, words: &[&str]) -> Invalid {

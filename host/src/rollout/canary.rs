@@ -17,8 +17,6 @@ pub struct Share(u32);
 impl Share {
     /// All messages.
     pub const ALL: Self = Self(10_000);
-    /// No messages.
-    pub const NONE: Self = Self(0);
 
     /// A share in basis points; `None` if it is more than 10,000.
     pub fn from_basis_points(points: u32) -> Option<Self> {

@@ -7,37 +7,17 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-/// The upper bounds of the buckets in nanoseconds: 10 us to 60 s, three per decade. Slower
+/// The upper bounds of the buckets in microseconds: 10 us to 60 s, three per decade. Slower
 /// observations are only in `+Inf`.
-const BOUNDS_NS: [u64; 22] = [
-    10_000,
-    25_000,
-    50_000,
-    100_000,
-    250_000,
-    500_000,
-    1_000_000,
-    2_500_000,
-    5_000_000,
-    10_000_000,
-    25_000_000,
-    50_000_000,
-    100_000_000,
-    250_000_000,
-    500_000_000,
-    1_000_000_000,
-    2_500_000_000,
-    5_000_000_000,
-    10_000_000_000,
-    25_000_000_000,
-    50_000_000_000,
-    60_000_000_000,
+const BOUNDS_US: [u64; 22] = [
+    10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000,
+    500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000, 25_000_000, 50_000_000, 60_000_000,
 ];
 
 /// What a histogram has counted up to a moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Durations {
-    buckets: [u64; BOUNDS_NS.len() + 1],
+    buckets: [u64; BOUNDS_US.len() + 1],
     sum: Duration,
 }
 
@@ -71,15 +51,15 @@ impl Durations {
         let count = self.count();
         let rank = share * count as f64;
         let (mut below, mut lower) = (0, 0);
-        for (bound, bucket) in BOUNDS_NS.iter().zip(self.buckets) {
+        for (bound, bucket) in BOUNDS_US.iter().zip(self.buckets) {
             let within = (rank - below as f64) / bucket as f64;
             if bucket > 0 && within <= 1.0 {
-                let width = Duration::from_nanos(bound - lower);
-                return Some(Duration::from_nanos(lower) + width.mul_f64(within.max(0.0)));
+                let width = Duration::from_micros(bound - lower);
+                return Some(Duration::from_micros(lower) + width.mul_f64(within.max(0.0)));
             }
             (below, lower) = (below + bucket, *bound);
         }
-        (count > 0).then(|| Duration::from_nanos(lower))
+        (count > 0).then(|| Duration::from_micros(lower))
     }
 }
 
@@ -87,7 +67,7 @@ impl Durations {
 /// in its bucket a moment before it sees it in the sum.
 #[derive(Debug, Default)]
 pub struct Histogram {
-    buckets: [AtomicU64; BOUNDS_NS.len() + 1],
+    buckets: [AtomicU64; BOUNDS_US.len() + 1],
     sum_ns: AtomicU64,
 }
 
@@ -95,7 +75,7 @@ impl Histogram {
     /// Count one duration.
     pub fn observe(&self, duration: Duration) {
         let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        let bucket = BOUNDS_NS.partition_point(|bound| *bound < ns);
+        let bucket = BOUNDS_US.partition_point(|bound| *bound * 1_000 < ns);
         self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
@@ -111,9 +91,9 @@ impl Histogram {
 
 impl EncodeMetric for Histogram {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let bounds = BOUNDS_NS
+        let bounds = BOUNDS_US
             .iter()
-            .map(|ns| Duration::from_nanos(*ns).as_secs_f64())
+            .map(|us| Duration::from_micros(*us).as_secs_f64())
             .chain([f64::INFINITY]);
         let durations = self.durations();
         let buckets: Vec<(f64, u64)> = bounds.zip(durations.buckets).collect();
@@ -140,7 +120,7 @@ mod tests {
         let durations = histogram.durations();
         assert_eq!(durations.buckets[0], 2);
         assert_eq!(durations.buckets[1], 1);
-        assert_eq!(durations.buckets[BOUNDS_NS.len()], 1);
+        assert_eq!(durations.buckets[BOUNDS_US.len()], 1);
         assert_eq!(durations.count(), 4);
         assert_eq!(
             durations.sum,
@@ -175,6 +155,6 @@ mod tests {
 
     #[test]
     fn bounds_rise() {
-        assert!(BOUNDS_NS.is_sorted());
+        assert!(BOUNDS_US.is_sorted());
     }
 }

@@ -24,7 +24,7 @@ use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::logging;
 use crate::telemetry::otlp::dropped::{Signal, dropped};
-use crate::telemetry::rules::{HttpLatencies, HttpRequests, RequestEnd, RuleCounts, TcpDenied};
+use crate::telemetry::rules::{Kind, RuleCounts, RuleSeries};
 
 /// A counter of seconds.
 pub type CounterF64 = Counter<f64, AtomicU64>;
@@ -192,15 +192,15 @@ metrics! {
     log_lines_dropped: Counter;
     /// Telemetry that did not reach the collector, because its queue was full or the collector did not take it:
     /// spans of attempts, log lines, and sets of metrics.
-    telemetry_dropped: Counters = Counters::by("signal", &Signal::LABELS);
+    telemetry_dropped: Counters = Counters::by("signal", &Signal::ALL.map(Signal::label));
 
     /// HTTP requests of the handler, by the rule that allowed them and by their end: the class of the
     /// status, or why there was no response. The rule `none` stands for requests that no rule allows.
-    http_requests: HttpRequests;
+    http_requests: RuleSeries = RuleSeries::new(Kind::HttpRequests);
     /// Time from a request of the handler to the status of its response, by rule.
-    http_request_seconds: HttpLatencies;
+    http_request_seconds: RuleSeries = RuleSeries::new(Kind::HttpLatencies);
     /// Name lookups and TCP connections of the handler that no rule allows.
-    tcp_denied: TcpDenied;
+    tcp_denied: RuleSeries = RuleSeries::new(Kind::TcpDenied);
 
     /// Handlers swapped in.
     pub swaps: Counter;
@@ -321,9 +321,13 @@ impl Metrics {
 
     /// Show what these rules count from now on.
     pub fn follow(&self, rules: &Arc<RuleCounts>) {
-        self.http_requests.follow(rules);
-        self.http_request_seconds.follow(rules);
-        self.tcp_denied.follow(rules);
+        for series in [
+            &self.http_requests,
+            &self.http_request_seconds,
+            &self.tcp_denied,
+        ] {
+            series.follow(rules);
+        }
     }
 
     /// Count an error of Redis by its code.
@@ -395,26 +399,19 @@ impl Metrics {
 
     /// What happened, in the shape of `--summary json`.
     pub fn summary(&self) -> Summary {
+        fn occurred<const N: usize>(counts: [(&str, u64); N]) -> BTreeMap<&str, u64> {
+            counts.into_iter().filter(|(_, n)| *n > 0).collect()
+        }
         let of = |label: fn(Reason) -> usize, reason| self.dispositions.at(label(reason)).get();
         let faults = FaultKind::ALL.map(|kind| (kind.label(), self.faults.at(kind as usize).get()));
         let dead = Reason::ALL.map(|reason| (reason.label(), of(dead_lettered, reason)));
-        let occurred = |counts: &[(&'static str, u64)]| {
-            counts
-                .iter()
-                .copied()
-                .filter(|(_, n)| *n > 0)
-                .collect::<BTreeMap<_, _>>()
-        };
         Summary {
             attempts: self.attempts_ended(),
             acked: self.dispositions.at(ACKNOWLEDGED).get(),
             requeued: self.dispositions.at(REQUEUED).get(),
-            discarded: Reason::ALL
-                .into_iter()
-                .map(|reason| of(discarded, reason))
-                .sum(),
-            dead_lettered: occurred(&dead),
-            faults: occurred(&faults),
+            discarded: Reason::ALL.map(|reason| of(discarded, reason)).iter().sum(),
+            dead_lettered: occurred(dead),
+            faults: occurred(faults),
             orphans_recovered: self.orphans_recovered.get(),
             swaps: self.swaps.get(),
         }
@@ -638,18 +635,9 @@ impl EncodeMetric for Info {
     }
 }
 
-impl Series for TcpDenied {}
-
-impl Series for HttpRequests {
+impl Series for RuleSeries {
     fn labels(&self) -> Vec<(&'static str, Vec<&'static str>)> {
-        let ends = RequestEnd::ALL.map(RequestEnd::label).to_vec();
-        vec![("rule", Vec::new()), ("end", ends)]
-    }
-}
-
-impl Series for HttpLatencies {
-    fn labels(&self) -> Vec<(&'static str, Vec<&'static str>)> {
-        vec![("rule", Vec::new())]
+        self.labels()
     }
 }
 

@@ -9,57 +9,44 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 
+use crate::delivery::declared::declared;
 use crate::telemetry::histogram::Histogram;
 
-/// How a request can end.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum RequestEnd {
-    /// A response with a status from 100 to 199.
-    Informational,
-    /// A status from 200 to 299.
-    Success,
-    /// A status from 300 to 399.
-    Redirection,
-    /// A status from 400 to 499.
-    ClientError,
-    /// A status from 500 on.
-    ServerError,
-    /// Refused before anything was sent.
-    Denied,
-    /// The name has no address.
-    Dns,
-    /// No connection.
-    Connect,
-    /// No encryption that is accepted.
-    Tls,
-    /// The time was over.
-    Timeout,
-    /// The response is too large.
-    TooLarge,
-    /// The connection broke, or the answer is not HTTP.
-    Protocol,
-    /// The attempt ended first.
-    Cancelled,
+declared! {
+    /// How a request can end.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum RequestEnd (/// The label.
+                         label -> &'static str) {
+        /// A response with a status from 100 to 199.
+        Informational = "1xx",
+        /// A status from 200 to 299.
+        Success = "2xx",
+        /// A status from 300 to 399.
+        Redirection = "3xx",
+        /// A status from 400 to 499.
+        ClientError = "4xx",
+        /// A status from 500 on.
+        ServerError = "5xx",
+        /// Refused before anything was sent.
+        Denied = "denied",
+        /// The name has no address.
+        Dns = "dns",
+        /// No connection.
+        Connect = "connect",
+        /// No encryption that is accepted.
+        Tls = "tls",
+        /// The time was over.
+        Timeout = "timeout",
+        /// The response is too large.
+        TooLarge = "too-large",
+        /// The connection broke, or the answer is not HTTP.
+        Protocol = "protocol",
+        /// The attempt ended first.
+        Cancelled = "cancelled",
+    }
 }
 
 impl RequestEnd {
-    /// All of them, in order.
-    pub const ALL: [Self; 13] = [
-        Self::Informational,
-        Self::Success,
-        Self::Redirection,
-        Self::ClientError,
-        Self::ServerError,
-        Self::Denied,
-        Self::Dns,
-        Self::Connect,
-        Self::Tls,
-        Self::Timeout,
-        Self::TooLarge,
-        Self::Protocol,
-        Self::Cancelled,
-    ];
-
     /// The class of a status.
     pub fn of_status(status: u16) -> Self {
         match status {
@@ -68,25 +55,6 @@ impl RequestEnd {
             300..400 => Self::Redirection,
             400..500 => Self::ClientError,
             500.. => Self::ServerError,
-        }
-    }
-
-    /// The label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Informational => "1xx",
-            Self::Success => "2xx",
-            Self::Redirection => "3xx",
-            Self::ClientError => "4xx",
-            Self::ServerError => "5xx",
-            Self::Denied => "denied",
-            Self::Dns => "dns",
-            Self::Connect => "connect",
-            Self::Tls => "tls",
-            Self::Timeout => "timeout",
-            Self::TooLarge => "too-large",
-            Self::Protocol => "protocol",
-            Self::Cancelled => "cancelled",
         }
     }
 }
@@ -100,14 +68,6 @@ pub struct RuleCount {
 }
 
 impl RuleCount {
-    fn new(name: String) -> Self {
-        Self {
-            name,
-            ends: Default::default(),
-            latency: Histogram::default(),
-        }
-    }
-
     /// Count a request.
     pub fn ended(&self, end: RequestEnd) {
         self.ends[end as usize].inc();
@@ -138,96 +98,95 @@ pub struct RuleCounts {
 impl RuleCounts {
     /// Counts of the rules with these names.
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
+        let rule = |name| RuleCount {
+            name,
+            ends: Default::default(),
+            latency: Histogram::default(),
+        };
         Self {
-            http: names.into_iter().map(RuleCount::new).collect(),
+            http: names.into_iter().map(rule).collect(),
             http_denied: Counter::default(),
             tcp_denied: Counter::default(),
         }
     }
 }
 
-/// Counts that are known after the metrics were declared.
-#[derive(Debug, Default)]
-struct Followed(OnceLock<Arc<RuleCounts>>);
-
-impl Followed {
-    fn follow(&self, rules: &Arc<RuleCounts>) {
-        // A host has one configuration; a second one would count elsewhere.
-        drop(self.0.set(Arc::clone(rules)));
-    }
-
-    fn rules(&self) -> &[RuleCount] {
-        self.0.get().map_or(&[], |counts| &counts.http)
-    }
+/// What rules count, as series. The rules are known after the metrics were declared.
+#[derive(Debug)]
+pub struct RuleSeries {
+    rules: OnceLock<Arc<RuleCounts>>,
+    kind: Kind,
 }
 
-/// Requests by rule and end.
-#[derive(Debug, Default)]
-pub struct HttpRequests(Followed);
+/// What the series count.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// Requests, by rule and end.
+    HttpRequests,
+    /// Latencies, by rule.
+    HttpLatencies,
+    /// Denied lookups and connections.
+    TcpDenied,
+}
 
-/// Latencies by rule.
-#[derive(Debug, Default)]
-pub struct HttpLatencies(Followed);
-
-/// Denied lookups and connections.
-#[derive(Debug, Default)]
-pub struct TcpDenied(Followed);
-
-macro_rules! follows {
-    ($($name:ident),*) => {$(
-        impl $name {
-            /// Show what these rules count. Only the first call counts.
-            pub fn follow(&self, rules: &Arc<RuleCounts>) {
-                self.0.follow(rules);
-            }
+impl RuleSeries {
+    pub(super) const fn new(kind: Kind) -> Self {
+        Self {
+            rules: OnceLock::new(),
+            kind,
         }
-    )*};
+    }
+
+    /// Show what these rules count. Only the first call counts.
+    pub(super) fn follow(&self, rules: &Arc<RuleCounts>) {
+        // A host has one configuration; a second one would count elsewhere.
+        drop(self.rules.set(Arc::clone(rules)));
+    }
+
+    /// The labels, each with its values; no values = a name.
+    pub(super) fn labels(&self) -> Vec<(&'static str, Vec<&'static str>)> {
+        let rule = ("rule", Vec::new());
+        match self.kind {
+            Kind::HttpRequests => {
+                vec![rule, ("end", RequestEnd::ALL.map(RequestEnd::label).into())]
+            }
+            Kind::HttpLatencies => vec![rule],
+            Kind::TcpDenied => Vec::new(),
+        }
+    }
 }
-follows!(HttpRequests, HttpLatencies, TcpDenied);
 
 /// The rule of requests that no rule allows.
 const NONE: &str = "none";
 
-impl EncodeMetric for HttpRequests {
+impl EncodeMetric for RuleSeries {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        for rule in self.0.rules() {
-            for end in RequestEnd::ALL {
-                let labels = [("rule", &*rule.name), ("end", end.label())];
-                rule.ends[end as usize].encode(encoder.encode_family(&labels)?)?;
+        let counts = self.rules.get().map(|rules| &**rules);
+        let denied = |of: fn(&RuleCounts) -> &Counter| counts.map(of).cloned().unwrap_or_default();
+        let rules = counts.map_or(&[][..], |counts| &counts.http);
+        match self.kind {
+            Kind::HttpRequests => {
+                for rule in rules {
+                    for end in RequestEnd::ALL {
+                        let labels = [("rule", &*rule.name), ("end", end.label())];
+                        rule.ends[end as usize].encode(encoder.encode_family(&labels)?)?;
+                    }
+                }
+                let labels = [("rule", NONE), ("end", RequestEnd::Denied.label())];
+                denied(|counts| &counts.http_denied).encode(encoder.encode_family(&labels)?)
             }
+            Kind::HttpLatencies => rules.iter().try_for_each(|rule| {
+                let labels = [("rule", &*rule.name)];
+                rule.latency.encode(encoder.encode_family(&labels)?)
+            }),
+            Kind::TcpDenied => denied(|counts| &counts.tcp_denied).encode(encoder),
         }
-        let labels = [("rule", NONE), ("end", RequestEnd::Denied.label())];
-        let denied = self.0.0.get().map(|counts| counts.http_denied.clone());
-        let denied = denied.unwrap_or_default();
-        denied.encode(encoder.encode_family(&labels)?)
     }
 
     fn metric_type(&self) -> MetricType {
-        MetricType::Counter
-    }
-}
-
-impl EncodeMetric for HttpLatencies {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        for rule in self.0.rules() {
-            let labels = [("rule", &*rule.name)];
-            rule.latency.encode(encoder.encode_family(&labels)?)?;
+        match self.kind {
+            Kind::HttpLatencies => MetricType::Histogram,
+            Kind::HttpRequests | Kind::TcpDenied => MetricType::Counter,
         }
-        Ok(())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Histogram
-    }
-}
-
-impl EncodeMetric for TcpDenied {
-    fn encode(&self, encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
-        let denied = self.0.0.get().map(|counts| counts.tcp_denied.clone());
-        denied.unwrap_or_default().encode(encoder)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Counter
     }
 }

@@ -11,10 +11,10 @@ use tracing::warn;
 use super::Ui;
 use super::api::Error;
 use crate::config::settings::paused_key;
-use crate::config::{Collected, Input, PolicyValue, queue_of_type};
+use crate::config::{Collected, PolicyValue, queue_of_type};
 use crate::dead_letter::{DeadLetters, Filter, ReplayOptions};
 use crate::delivery::text::truncated;
-use crate::policies::{Policies, Scope, TEXT_MAX};
+use crate::policies::{Policies, Scope, Stored, TEXT_MAX};
 use crate::rollout::store::{ChangeResult, Store};
 
 /// The author of versions that are requested here.
@@ -31,22 +31,16 @@ pub(super) struct Asked {
     /// What the person has typed: it must be the same.
     confirm: String,
     /// Only dead letters with this id.
-    #[serde(default)]
     id: Option<String>,
     /// Only dead letters of this reason.
-    #[serde(default)]
     reason: Option<String>,
     /// Only dead letters of this cause.
-    #[serde(default)]
     signature: Option<String>,
     /// The setting of a policy.
-    #[serde(default)]
     setting: Option<String>,
     /// Its value; without one the setting is removed.
-    #[serde(default)]
     value: Option<String>,
     /// The name of the handler to try.
-    #[serde(default)]
     handler: Option<String>,
 }
 
@@ -61,18 +55,11 @@ pub(super) async fn act(
     }
     let done = perform(&ui, &action, &asked).await;
     let [on, action] = [&asked.on, &action].map(|text| truncated(text, LOGGED_MAX));
-    let of = [
-        &asked.id,
-        &asked.reason,
-        &asked.signature,
-        &asked.setting,
-        &asked.handler,
-    ];
-    let of: Vec<&str> = of
-        .into_iter()
-        .flatten()
-        .map(|t| truncated(t, LOGGED_MAX))
-        .collect();
+    let dead_letters = [&asked.id, &asked.reason, &asked.signature].into_iter();
+    let of = dead_letters
+        .chain([&asked.setting, &asked.handler])
+        .flatten();
+    let of: Vec<&str> = of.map(|t| truncated(t, LOGGED_MAX)).collect();
     let of = of.join(" ");
     match &done {
         // A warning, so that it is logged at every usual level.
@@ -86,16 +73,15 @@ pub(super) async fn act(
 
 async fn perform(ui: &Ui, action: &str, asked: &Asked) -> Result<serde_json::Value, Error> {
     let queue = &*asked.on;
+    let letters = DeadLetters::new(&ui.0.connector, queue);
+    let store = || Store::new(ui.0.connector.link("ui"), queue);
+    let token = format!("{:032x}", fastrand::u128(..));
     match action {
         "replay" => {
-            let letters = DeadLetters::new(&ui.0.connector, queue);
-            let done = letters
-                .replay_all(filter(asked), ReplayOptions::default())
-                .await?;
-            Ok(json!(done))
+            let options = ReplayOptions::default();
+            Ok(json!(letters.replay_all(filter(asked), options).await?))
         }
         "purge" => {
-            let letters = DeadLetters::new(&ui.0.connector, queue);
             let purged = letters.purge_all(filter(asked)).await?;
             Ok(json!({ "purged": purged }))
         }
@@ -106,14 +92,8 @@ async fn perform(ui: &Ui, action: &str, asked: &Asked) -> Result<serde_json::Val
             let setting = asked.setting.as_deref().unwrap_or_default();
             policy(ui, queue, setting, asked.value.as_deref()).await
         }
-        "promote" => {
-            let store = Store::new(ui.0.connector.link("ui"), queue);
-            requested(store.promote(&token(), AUTHOR).await?)
-        }
-        "rollback" => {
-            let store = Store::new(ui.0.connector.link("ui"), queue);
-            requested(store.roll_back(&token(), AUTHOR, None).await?)
-        }
+        "promote" => requested(store().promote(&token, AUTHOR).await?),
+        "rollback" => requested(store().roll_back(&token, AUTHOR, None).await?),
         _ => Err(Error::Missing(format!("there is no action `{action}`"))),
     }
 }
@@ -127,20 +107,15 @@ async fn try_one(ui: &Ui, asked: &Asked) -> Result<serde_json::Value, Error> {
     let mut candidates = trials.candidates.iter();
     let found = candidates.find(|(name, _)| name == wanted);
     let (_, candidate) = found.ok_or_else(|| wrong("no handler of this name can be tried"))?;
-    let id = asked
-        .id
-        .as_deref()
-        .ok_or_else(|| wrong("`id` is missing"))?;
+    let id = asked.id.as_deref();
+    let id = id.ok_or_else(|| wrong("`id` is missing"))?;
     let letters = DeadLetters::new(&ui.0.connector, &asked.on).reading(trials.reading.clone());
     let entry = letters.find(id).await?;
     let entry = entry.ok_or_else(|| Error::Missing(format!("`{}` has no entry {id}", asked.on)))?;
     let _turn = ui.0.turn.acquire().await.map_err(|_| wrong("it ends"))?;
-    let verdict = trials
-        .attempts
-        .spawn(candidate.call(&letters, &entry, None));
-    let verdict = verdict
-        .await
-        .map_err(|error| Error::Wrong(error.to_string()))?;
+    let call = candidate.call(&letters, &entry, None);
+    let verdict = trials.attempts.spawn(call).await;
+    let verdict = verdict.map_err(|error| Error::Wrong(error.to_string()))?;
     Ok(json!({
         "verdict": verdict.word,
         "fault": verdict.fault,
@@ -180,46 +155,30 @@ async fn policy(
         )));
     }
     let (_, kind) = queue_of_type(scope.text(), &policies.kind_of_queue(queue).await?);
-    let mut values = vec![PolicyValue {
-        key: setting.to_owned(),
-        text: value.to_owned(),
-        target: scope.text().clone(),
-    }];
     let mut found = policies.of_queue(queue).await?;
     if setting == paused_key() {
         // Hosts follow a pause whatever the other policies are.
         found.settings.clear();
     }
-    let others = found
-        .effective()
-        .into_iter()
-        .filter(|s| s.setting != setting);
-    values.extend(others.map(|stored| PolicyValue {
-        key: stored.setting.clone(),
-        text: stored.text.clone(),
-        target: stored.scope.text().clone(),
-    }));
-    let collected = Collected::new(Input {
-        policies: values,
-        ..Input::default()
-    });
-    if let Err(error) = collected.policies_alone(Some(&kind)) {
-        return Err(Error::Wrong(error.to_string()));
-    }
+    let wanted = Stored {
+        scope: scope.clone(),
+        setting: setting.to_owned(),
+        text: value.to_owned(),
+    };
+    let others = found.effective().into_iter();
+    let others = others.filter(|stored| stored.setting != setting);
+    let all = [&wanted].into_iter().chain(others).map(PolicyValue::from);
+    let checked = Collected::of_policies(all.collect()).policies_alone(Some(&kind));
+    checked.map_err(|error| Error::Wrong(error.to_string()))?;
     policies.set(&scope, &[(setting, value)]).await?;
     Ok(json!({ "set": setting }))
 }
 
 fn requested(result: ChangeResult) -> Result<serde_json::Value, Error> {
-    match result {
-        ChangeResult::Requested(version) => Ok(json!({ "version": version })),
-        ChangeResult::NothingDeployed => Err(Error::Wrong(
-            "nothing was ever deployed to this queue".to_owned(),
-        )),
-        ChangeResult::Missing => Err(Error::Wrong("that version is not stored".to_owned())),
-    }
-}
-
-fn token() -> String {
-    format!("{:032x}", fastrand::u128(..))
+    let wrong = match result {
+        ChangeResult::Requested(version) => return Ok(json!({ "version": version })),
+        ChangeResult::NothingDeployed => "nothing was ever deployed to this queue",
+        ChangeResult::Missing => "that version is not stored",
+    };
+    Err(Error::Wrong(wrong.to_owned()))
 }

@@ -2,13 +2,14 @@
 //! text.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{RawQuery, State};
+use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
 use serde_json::json;
 
 use super::{Ui, course};
@@ -55,14 +56,19 @@ impl IntoResponse for Error {
 }
 
 /// The words of a query.
-struct Words(HashMap<String, String>);
+pub(super) struct Words(HashMap<String, String>);
+
+impl<S: Sync> FromRequestParts<S> for Words {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let query = parts.uri.query().unwrap_or_default();
+        let pairs = url::form_urlencoded::parse(query.as_bytes()).into_owned();
+        Ok(Self(pairs.filter(|(_, value)| !value.is_empty()).collect()))
+    }
+}
 
 impl Words {
-    fn of(query: Option<&str>) -> Self {
-        let pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
-        Self(pairs.into_owned().filter(|(_, v)| !v.is_empty()).collect())
-    }
-
     fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -94,17 +100,12 @@ pub(super) async fn queues(State(ui): State<Ui>) -> Result<Response, Error> {
 /// The listed queue with this name and group.
 pub(super) async fn find(ui: &Ui, name: &str, group: Option<&str>) -> Result<Listed, Error> {
     let found = named(&ui.0.connector.link("queues"), name).await?;
-    let found = found
-        .into_iter()
-        .find(|queue| queue.group.as_deref() == group);
+    let mut found = found.into_iter();
+    let found = found.find(|queue| queue.group.as_deref() == group);
     found.ok_or_else(|| Error::Missing(format!("no queue `{name}` is known")))
 }
 
-pub(super) async fn queue(
-    State(ui): State<Ui>,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Error> {
-    let words = Words::of(query.as_deref());
+pub(super) async fn queue(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
     let (name, group) = (words.required("queue")?, words.get("group"));
     let listed = find(&ui, name, group).await?;
     let link = Arc::new(ui.0.connector.link("ui").of(name));
@@ -153,36 +154,19 @@ pub(super) async fn policies(State(ui): State<Ui>) -> Result<Response, Error> {
 }
 
 /// A dead letter in a list: without its body.
-#[derive(Serialize)]
-struct Row<'a> {
-    id: &'a str,
-    died_ms: u64,
-    reason: &'a str,
-    detail: Option<&'a str>,
-    attempts: Option<u64>,
-    source: Option<&'a str>,
-    signature: String,
+fn row(entry: &Entry, key: &str) -> serde_json::Value {
+    json!({
+        "id": entry.id,
+        "died_ms": entry.died_ms(),
+        "reason": entry.reason_in(key),
+        "detail": entry.detail,
+        "attempts": entry.attempts,
+        "source": entry.source,
+        "signature": groups::id_of(&entry.signature_in(key)),
+    })
 }
 
-impl<'a> Row<'a> {
-    fn of(entry: &'a Entry, key: &'a str) -> Self {
-        Self {
-            id: &entry.id,
-            died_ms: entry.died_ms(),
-            reason: entry.reason_in(key),
-            detail: entry.detail.as_deref(),
-            attempts: entry.attempts,
-            source: entry.source.as_deref(),
-            signature: groups::id_of(&entry.signature_in(key)),
-        }
-    }
-}
-
-pub(super) async fn dead(
-    State(ui): State<Ui>,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Error> {
-    let words = Words::of(query.as_deref());
+pub(super) async fn dead(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
     let key = words.required("key")?;
     let reasons: Vec<String> = words.get("reason").map(str::to_owned).into_iter().collect();
     let limit = words.get("limit").and_then(|limit| limit.parse().ok());
@@ -195,16 +179,12 @@ pub(super) async fn dead(
         "total": peek.total,
         "by_reason": peek.by_reason,
         "served_by": served_by,
-        "entries": peek.entries.iter().map(|e| Row::of(e, key)).collect::<Vec<_>>(),
+        "entries": peek.entries.iter().map(|e| row(e, key)).collect::<Vec<_>>(),
     });
     Ok(Json(answer).into_response())
 }
 
-pub(super) async fn groups(
-    State(ui): State<Ui>,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Error> {
-    let words = Words::of(query.as_deref());
+pub(super) async fn groups(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
     let letters = DeadLetters::new(&ui.0.connector, words.required("key")?);
     let mut found = letters.groups(Filter::default()).await?;
     let cut = found.groups.iter().skip(GROUPS_MAX).map(|g| g.count);
@@ -213,11 +193,7 @@ pub(super) async fn groups(
     Ok(Json(found).into_response())
 }
 
-pub(super) async fn letter(
-    State(ui): State<Ui>,
-    RawQuery(query): RawQuery,
-) -> Result<Response, Error> {
-    let words = Words::of(query.as_deref());
+pub(super) async fn letter(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
     let (key, id) = (words.required("key")?, words.required("id")?);
     let letters = DeadLetters::new(&ui.0.connector, key);
     let entry = letters.find(id).await?;
@@ -239,7 +215,7 @@ pub(super) async fn letter(
     let body = String::from_utf8_lossy(&entry.body);
     let answer = json!({
         "key": key,
-        "row": Row::of(&entry, key),
+        "row": row(&entry, key),
         "handler": entry.handler,
         "group": entry.group,
         "source_id": entry.source_id,

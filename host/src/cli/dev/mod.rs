@@ -10,9 +10,8 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Developed, Flags, checked};
-use crate::cli::{Variables, output};
+use crate::cli::{Exit, Failure, Variables, output};
 use crate::config::{Config, SummaryFormat};
 use crate::host::settings::{loop_settings, queue_options};
 use crate::host::{self, Connected, Ended, StopSignals, Threads};

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use crate::file_watch::Stamp;
+
 /// Folders that tools write, anywhere in the tree.
 const EXCLUDED: [&str; 6] = [
     "target",
@@ -39,9 +41,6 @@ struct State {
     /// Of the content; `None` = it is too large, or cannot be read.
     digest: Option<[u8; 32]>,
 }
-
-/// The state of a file without its content: inode, size, and the times of its changes.
-type Stamp = (u64, u64, i64, i64, i64, i64);
 
 /// The folder of the sources, or a single file.
 #[derive(Clone, Debug)]
@@ -126,7 +125,7 @@ impl SourceFolder {
 impl Snapshot {
     /// The state of a file, whose digest is known if nobody has touched it since.
     fn state(&self, path: &Path, metadata: &Metadata) -> State {
-        let stamp = stamp(metadata);
+        let stamp = Stamp::of(metadata);
         match self.0.get(path) {
             Some(known) if known.stamp == stamp => *known,
             _ => State {
@@ -168,17 +167,6 @@ fn outputs() -> Vec<(u64, u64)> {
 
 fn place(state: &Metadata) -> (u64, u64) {
     (state.dev(), state.ino())
-}
-
-fn stamp(state: &Metadata) -> Stamp {
-    (
-        state.ino(),
-        state.size(),
-        state.mtime(),
-        state.mtime_nsec(),
-        state.ctime(),
-        state.ctime_nsec(),
-    )
 }
 
 fn digest(path: &Path, size: u64) -> Option<[u8; 32]> {

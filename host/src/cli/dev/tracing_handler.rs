@@ -50,15 +50,8 @@ impl Handler for TracingHandler {
     async fn run<'a>(&'a self, slot: &'a mut Self::Slot, call: Call<'a>) -> Report {
         let sandbox = self.versions.pick(&call.message.id);
         let capture = Capture::default();
-        let report = sandbox
-            .call(
-                slot,
-                Call {
-                    logs: &LogSink::Capture(capture.clone()),
-                    ..call
-                },
-            )
-            .await;
+        let logs = &LogSink::Capture(capture.clone());
+        let report = sandbox.call(slot, Call { logs, ..call }).await;
         self.print(&call, &report, &capture, sandbox.digest());
         Report::of(report, Arc::clone(sandbox.digest()), None)
     }
@@ -106,9 +99,7 @@ impl TracingHandler {
                 one_line(&verdict.to_string()),
                 report.duration
             );
-            for line in &attempt.logs {
-                text.push_str(&format!("\n  | {line}"));
-            }
+            text.extend(attempt.logs.iter().map(|line| format!("\n  | {line}")));
             text
         });
         // stdout cannot be written: the handler runs on.

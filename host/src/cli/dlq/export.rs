@@ -2,10 +2,8 @@
 
 use super::filter::{Letters, Which};
 use super::{Batches, with_letters};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
 use crate::cli::progress::Progress;
-use crate::cli::{Variables, output};
+use crate::cli::{Exit, Failure, Flags, Reach, Variables, output};
 use crate::dead_letter::Entry;
 
 /// Print entries as lines of JSON; `hostler publish --lines --json` reads them back

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use crate::cli::exit::Failure;
 use crate::cli::flags::{Flags, Scope};
 use crate::cli::message::{Header, header};
-use crate::cli::{Variables, named, output, text};
+use crate::cli::{Failure, Variables, named, output, text};
 use crate::config::nearest;
 use crate::dead_letter::peek::UNKNOWN;
 use crate::dead_letter::{DeadLetters, Filter};

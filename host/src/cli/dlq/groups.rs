@@ -1,19 +1,15 @@
 //! `hostler dlq groups`: dead letters by their causes.
 
 use super::filter::{Letters, Which};
-use super::with_letters;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
+use super::{rows_with_lines, with_letters};
 use crate::cli::text::{count, one_line, time_to_seconds, wrapped};
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, output};
 use crate::dead_letter::{Group, Groups};
 
 /// Columns of the terminal that the text of a cause is made for, without its indent.
 const WIDTH: usize = 78;
 /// How much of a cause is shown, in lines.
 const SIGNATURE_LINES: usize = 3;
-/// How the lines below the row of a cause begin.
-const INDENT: &str = "  ";
 
 /// Show how many messages died for each cause
 #[derive(Debug, clap::Args)]
@@ -40,31 +36,23 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let key = args.letters.key(&args.flags, &variables)?;
-    let mut found = with_letters(&key, args.flags, variables, async |letters| {
+    let key = args.letters.key(&args.common.flags, &variables)?;
+    let mut found = with_letters(&key, args.common.flags, variables, async |letters| {
         Ok(letters.groups(args.which.filter()).await?)
     })?;
     if found.total == 0 {
         args.which.warn_of_unknown_reasons();
     }
     let causes = found.groups.len();
-    found.others += found
-        .groups
-        .iter()
-        .skip(args.limit)
-        .map(|g| g.count)
-        .sum::<u64>();
+    let left = found.groups.iter().skip(args.limit);
+    found.others += left.map(|group| group.count).sum::<u64>();
     found.groups.truncate(args.limit);
-    output::either(args.json, &found, |found| text(&key, found, causes))
+    output::either(args.common.json, &found, |found| text(&key, found, causes))
 }
 
 fn text(key: &str, found: &Groups, causes: usize) -> String {
@@ -77,7 +65,7 @@ fn text(key: &str, found: &Groups, causes: usize) -> String {
         count(causes as u64, "cause")
     );
     let titles = ["signature", "count", "first", "last", "newest", "died for"];
-    let rows = found.groups.iter().map(|group| {
+    let row = |group: &Group| {
         let reasons: Vec<&str> = group.reasons.keys().map(String::as_str).collect();
         [
             group.id.clone(),
@@ -87,22 +75,11 @@ fn text(key: &str, found: &Groups, causes: usize) -> String {
             group.newest.clone(),
             one_line(&reasons.join(", ")),
         ]
-    });
-    let table = output::titled(titles, rows);
-    let mut rows = table.lines();
-    let mut lines: Vec<String> = rows.next().map(str::to_owned).into_iter().collect();
-    for (row, group) in rows.zip(&found.groups) {
-        lines.push(row.to_owned());
-        lines.extend(below(group));
-    }
-    text.push_str(&lines.join("\n"));
+    };
+    let below = |group: &Group| wrapped(&group.signature, WIDTH, SIGNATURE_LINES);
+    text.push_str(&rows_with_lines(titles, &found.groups, row, below));
     if found.others > 0 {
         text.push_str(&format!("\n\nother causes: {}", found.others));
     }
     text
-}
-
-fn below(group: &Group) -> impl Iterator<Item = String> {
-    let lines = wrapped(&group.signature, WIDTH, SIGNATURE_LINES);
-    lines.into_iter().map(|line| format!("{INDENT}{line}"))
 }

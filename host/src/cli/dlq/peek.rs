@@ -1,11 +1,9 @@
 //! `hostler dlq peek`: dead letters by reason, and the newest ones.
 
 use super::filter::Letters;
-use super::with_letters;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
+use super::{INDENT, rows_with_lines, with_letters};
 use crate::cli::text::{count, cut, or_dash, time_to_seconds, wrapped};
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, output};
 use crate::dead_letter::{Entry, Peek};
 use crate::sandbox::BACKTRACE;
 
@@ -19,8 +17,6 @@ const ATTEMPTS_WIDTH: usize = 8;
 const DETAIL_LINES: usize = 2;
 /// How many lines of the end of a log are shown.
 const LOG_LINES: usize = 3;
-/// How the lines below the row of an entry begin.
-const INDENT: &str = "  ";
 
 /// Show how many messages died for each reason, and the newest ones
 #[derive(Debug, clap::Args)]
@@ -45,17 +41,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let key = args.letters.key(&args.flags, &variables)?;
-    let found = with_letters(&key, args.flags, variables, async |letters| {
+    let key = args.letters.key(&args.common.flags, &variables)?;
+    let found = with_letters(&key, args.common.flags, variables, async |letters| {
         let found = letters.peek_for(&args.reasons, args.limit).await?;
         if found.total == 0 && !letters.exists().await? {
             let what = format!("there is no key `{}`", key);
@@ -69,7 +61,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         }
         Ok(found)
     })?;
-    output::either(args.json, &found, |found| {
+    output::either(args.common.json, &found, |found| {
         text(&key, !args.reasons.is_empty(), found)
     })
 }
@@ -102,22 +94,15 @@ fn text(key: &str, is_filtered: bool, found: &Peek) -> String {
 /// A row for each entry, and below it what may be longer.
 fn entries(key: &str, entries: &[Entry]) -> String {
     let titles = ["id", "died", "reason", "attempts"];
-    let rows = entries.iter().map(|entry| {
+    let row = |entry: &Entry| {
         [
             entry.id.clone(),
             time_to_seconds(entry.died_ms()),
             cut(entry.reason_in(key), REASON_WIDTH),
             cut(&or_dash(entry.attempts), ATTEMPTS_WIDTH),
         ]
-    });
-    let table = output::titled(titles, rows);
-    let mut rows = table.lines();
-    let mut lines: Vec<String> = rows.next().map(str::to_owned).into_iter().collect();
-    for (row, entry) in rows.zip(entries) {
-        lines.push(row.to_owned());
-        lines.extend(below(entry));
-    }
-    lines.join("\n")
+    };
+    rows_with_lines(titles, entries, row, below)
 }
 
 fn below(entry: &Entry) -> Vec<String> {
@@ -143,7 +128,7 @@ fn below(entry: &Entry) -> Vec<String> {
         (None, Ok(body)) => cut(body, room),
         (None, Err(_)) => format!("({} bytes)", entry.body.len()),
     });
-    lines.iter().map(|line| format!("{INDENT}{line}")).collect()
+    lines
 }
 
 #[cfg(test)]

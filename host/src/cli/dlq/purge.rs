@@ -6,10 +6,8 @@ use serde::Serialize;
 
 use super::filter::{Letters, Which};
 use super::{Batches, ByReason, with_letters};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
 use crate::cli::progress::Progress;
-use crate::cli::{Variables, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, output};
 use crate::dead_letter::{DeadLetters, Entry};
 use crate::host::StopSignals;
 
@@ -45,12 +43,8 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 /// The shape of `--json`.
@@ -75,8 +69,8 @@ impl Purged {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let key = args.letters.key(&args.flags, &variables)?;
-    with_letters(&key, args.flags, variables, async |letters| {
+    let key = args.letters.key(&args.common.flags, &variables)?;
+    with_letters(&key, args.common.flags, variables, async |letters| {
         let letters = args.which.of(letters);
         let scan = letters.scan(args.which.filter()).await?;
         // With `--yes` there is no need to wait for the count.
@@ -89,7 +83,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
                 args.which.warn_of_unknown_reasons();
             }
             if args.dry_run || found.purged == 0 {
-                return print(found, args.json);
+                return print(found, args.common.json);
             }
             if !confirmed(&key, found)? {
                 output::people("nothing was deleted\n");
@@ -105,7 +99,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         if purged.purged == 0 {
             args.which.warn_of_unknown_reasons();
         }
-        print(&purged, args.json)?;
+        print(&purged, args.common.json)?;
         Ok(exit)
     })
 }

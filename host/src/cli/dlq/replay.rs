@@ -8,12 +8,11 @@ use serde::Serialize;
 use super::Batches;
 use super::filter::{Letters, Which};
 use super::trial::{Counts, Trial};
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Tried};
 use crate::cli::progress::Progress;
 use crate::cli::session::{connected, start_logging};
 use crate::cli::text::one_line;
-use crate::cli::{Variables, output};
+use crate::cli::{Exit, Failure, Variables, output};
 use crate::config::Collected;
 use crate::dead_letter::{DeadLetters, Replay, ReplayOptions, Replayed, Scan, Skip};
 use crate::host::{StopSignals, Threads};
@@ -187,10 +186,8 @@ async fn replay_or_try(
     match (&report.refusal, report.skipped.get(&Skip::Refused)) {
         (Some(refusal), Some(count)) => {
             let what = format!("redis would not take {count} of them back: {refusal}");
-            let hint = format!(
-                "they are still in `{}`; `--to KEY` moves them",
-                letters.key()
-            );
+            let key = letters.key();
+            let hint = format!("they are still in `{key}`; `--to KEY` moves them");
             Err(Failure::new(Exit::Usage, what).hint(hint))
         }
         _ => Ok(exit),
@@ -288,21 +285,21 @@ fn text(report: &Replayed, max_replays: u64) -> String {
 }
 
 fn why(skip: Skip, max_replays: u64) -> String {
-    match skip {
-        Skip::MaxReplays => format!(
-            "replayed {max_replays} times already: correct the cause, then give a higher --max-replays"
-        ),
-        Skip::NoSource => "the entries do not say where they died: give --to KEY".to_owned(),
+    let why = match skip {
+        Skip::MaxReplays => {
+            let hint = "correct the cause, then give a higher --max-replays";
+            return format!("replayed {max_replays} times already: {hint}");
+        }
+        Skip::NoSource => "the entries do not say where they died: give --to KEY",
         Skip::GroupGone => {
             "the group that they died in is gone, and other groups read the stream: give --to KEY"
-                .to_owned()
         }
-        Skip::Gone => "moved or deleted by another process meanwhile".to_owned(),
+        Skip::Gone => "moved or deleted by another process meanwhile",
         Skip::Moving => {
             "being moved by another replay, or by one that was interrupted: replay them half a \
              minute later"
-                .to_owned()
         }
-        Skip::Refused => "refused by redis".to_owned(),
-    }
+        Skip::Refused => "refused by redis",
+    };
+    why.to_owned()
 }

@@ -1,12 +1,11 @@
 //! `hostler dlq show`: one whole entry.
 
+use bytes::Bytes;
 use serde::Serialize;
 
 use super::{log_line, with_letters};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::flags::{Flags, Reach};
 use crate::cli::text::{UNKNOWN, one_line, one_line_of, or_dash, time};
-use crate::cli::{Variables, named, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, named, output};
 use crate::dead_letter::{Entry, groups};
 use crate::delivery::death::Death;
 use crate::wire::dead_letter::LOG;
@@ -31,12 +30,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "QUEUE", conflicts_with = "id")]
     queue: Option<String>,
 
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    flags: Flags<Reach>,
+    common: Common<Reach>,
 }
 
 /// The shape of `--json`: the entry as in `peek`, and its history.
@@ -75,11 +70,11 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         (Some(id), _) => (args.key, id),
         (None, queue) => {
             let queue = queue.as_deref().unwrap_or_default();
-            let key = named::dead_letters(&args.flags, &variables, queue)?;
+            let key = named::dead_letters(&args.common.flags, &variables, queue)?;
             (key, args.key)
         }
     };
-    let found = with_letters(&key, args.flags, variables, async |letters| {
+    let found = with_letters(&key, args.common.flags, variables, async |letters| {
         Ok(letters.find(&id).await?)
     })?;
     let Some(entry) = found else {
@@ -92,12 +87,15 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         entry: &entry,
         history: history.records().iter().map(Record::from).collect(),
     };
-    output::either(args.json, &whole, |_| text(&key, &entry, history.records()))
+    output::either(args.common.json, &whole, |_| {
+        text(&key, &entry, history.records())
+    })
 }
 
 fn text(key: &str, entry: &Entry, history: &[Death]) -> String {
     let shown =
         |text: &Option<String>| text.as_deref().map_or_else(|| UNKNOWN.to_owned(), one_line);
+    let pair = |(name, value): &(Bytes, Bytes)| [name, value].map(|text| one_line_of(text));
     let facts = [
         ["id", &entry.id],
         ["died", &time(entry.died_ms())],
@@ -120,9 +118,7 @@ fn text(key: &str, entry: &Entry, history: &[Death]) -> String {
                 death.count.to_string(),
                 time(death.first_ms),
                 time(death.last_ms),
-                death
-                    .original_expiration
-                    .map_or_else(|| UNKNOWN.to_owned(), time),
+                or_dash(death.original_expiration.map(time)),
             ]
         });
         let titles = ["died in", "for", "times", "first", "last", "would expire"];
@@ -132,9 +128,7 @@ fn text(key: &str, entry: &Entry, history: &[Death]) -> String {
         // It has lines of its own, below.
         let is_log = |name: &[u8]| name.eq_ignore_ascii_case(LOG.as_bytes());
         let rows = entry.headers.iter().filter(|(name, _)| !is_log(name));
-        parts.push(output::table(
-            rows.map(|(name, value)| [name, value].map(|b| one_line_of(b))),
-        ));
+        parts.push(output::table(rows.map(pair)));
     }
     let log = entry.log();
     if !log.is_empty() {
@@ -144,10 +138,7 @@ fn text(key: &str, entry: &Entry, history: &[Death]) -> String {
     match (&entry.defect, str::from_utf8(&entry.body)) {
         (Some(defect), _) => {
             parts.push(format!("not a message: {}", one_line(defect)));
-            let rows = entry.fields.iter();
-            parts.push(output::table(
-                rows.map(|(name, value)| [name, value].map(|b| one_line_of(b))),
-            ));
+            parts.push(output::table(entry.fields.iter().map(pair)));
         }
         // The body is shown whole: its lines stay lines.
         (None, Ok(body)) => {
@@ -156,9 +147,8 @@ fn text(key: &str, entry: &Entry, history: &[Death]) -> String {
         }
         (None, Err(_)) => {
             let size = entry.body.len();
-            parts.push(format!(
-                "({size} bytes that are not text: --json has them as body_base64)"
-            ));
+            let text = "bytes that are not text: --json has them as body_base64";
+            parts.push(format!("({size} {text})"));
         }
     }
     parts.join("\n\n")

@@ -8,9 +8,8 @@ use serde::Serialize;
 use tokio::runtime::Handle;
 
 use super::{ByReason, log_line};
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
 use crate::cli::text::{cut, micros, short};
+use crate::cli::{Exit, Failure, output};
 use crate::config::Trying;
 use crate::dead_letter::{DeadLetters, Entry};
 use crate::host::component;
@@ -119,12 +118,8 @@ impl<'a> Trial<'a> {
                 log: verdict.lines().collect(),
             });
         }
-        let mut text = format!(
-            "{}  {} -> {}",
-            entry.id,
-            short(entry.reason_in(self.letters.key())),
-            verdict.name()
-        );
+        let reason = short(entry.reason_in(self.letters.key()));
+        let mut text = format!("{}  {reason} -> {}", entry.id, verdict.name());
         if let Some(detail) = &verdict.detail {
             text.push_str(&format!("  {}", short(detail)));
         }
@@ -132,9 +127,8 @@ impl<'a> Trial<'a> {
         if verdict.fault.is_some() {
             let said = verdict.lines().take_while(|line| *line != BACKTRACE);
             let said: Vec<&str> = said.collect();
-            for line in said.iter().skip(said.len().saturating_sub(LOG_LINES)) {
-                text.push_str(&format!("\n{}", cut(&log_line(line), WIDTH)));
-            }
+            let last = said.iter().skip(said.len().saturating_sub(LOG_LINES));
+            text.extend(last.map(|line| format!("\n{}", cut(&log_line(line), WIDTH))));
         }
         output::line(&text)
     }

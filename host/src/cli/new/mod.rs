@@ -8,8 +8,7 @@ use project::Files;
 use templates::{Language, Part, World};
 
 use crate::cli::config::Which;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::output;
+use crate::cli::{Exit, Failure, Variables, output};
 
 mod project;
 mod templates;
@@ -73,7 +72,7 @@ fn name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+pub(super) fn run(args: Args, _: Variables) -> Result<Exit, Failure> {
     if let Some(why) = args.lang.objection(&args.name) {
         let what = format!(
             "a project in this language cannot be `{}`: {why}",
@@ -82,7 +81,7 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         let hint = format!("give another name, such as {}-handler", args.name);
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
-    let files = with_schemas(files(args)?);
+    let files = with_schemas(files(&args)?);
     let folder = PathBuf::from(&args.name);
     let cannot = |path: &Path, error: &std::io::Error| {
         Failure::io(format_args!("cannot write {}", path.display()), error)

@@ -2,10 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read};
 
+use crate::cli::{Exit, Failure};
 use bytes::Bytes;
 use tokio::sync::mpsc;
-
-use crate::cli::exit::{Exit, Failure};
 
 /// The longest line.
 const LINE_MAX: u64 = 64 << 20;

@@ -9,17 +9,15 @@ use clap::ValueEnum;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, ReachDestination};
 use crate::cli::message::{Body, Header, header, headers};
 use crate::cli::parts::check_parted;
 use crate::cli::progress::Progress;
-use crate::cli::session::ask_at;
 use crate::cli::text::parse;
-use crate::cli::{Variables, named, output};
-use crate::config::{Collected, Destination};
+use crate::cli::{Exit, Failure, Variables, ask_at, named, output};
+use crate::config::Collected;
 use crate::delivery::message::Headers;
-use crate::publish::{self, Batch, Codec, Incomplete, Outgoing, Publisher, Receipt};
+use crate::publish::{Batch, Codec, Destination, Incomplete, Outgoing, Publisher, Receipt};
 use crate::wire::line::{self, Line};
 use crate::wire::parts;
 use crate::wire::stream;
@@ -113,9 +111,11 @@ impl InPart {
         let (Some(key), Some(parts)) = (&self.key, self.parts) else {
             return Ok(destination);
         };
-        let (Destination::Stream { key: name, .. }
-        | Destination::List { key: name, .. }
-        | Destination::Channel { name, .. }) = &mut destination;
+        let name = match &mut destination {
+            Destination::Stream(stream) => &mut stream.key,
+            Destination::List(list) => &mut list.key,
+            Destination::Channel(channel) => &mut channel.name,
+        };
         check_parted(name)?;
         *name = parts::part(name, parts::part_of(key.as_bytes(), parts));
         Ok(destination)
@@ -165,9 +165,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     {
         let failure = Failure::from(error);
         return Err(match destination {
-            publish::Destination::List(_) => {
-                failure.hint("give `--reliable` if hosts read the list so")
-            }
+            Destination::List(_) => failure.hint("give `--reliable` if hosts read the list so"),
             _ => failure,
         });
     }
@@ -176,7 +174,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let hint = "give `--body TEXT`, `--body-file FILE` or `--lines`";
         return Err(Failure::new(Exit::Usage, "there is nothing to publish").hint(hint));
     }
-    let headers = headers(&args.headers);
+    let headers = headers(args.headers);
     ask_at(&redis, "publish", async |session| {
         let publisher = Publisher::new(&session.connector, destination);
         // Retried only before anything is sent: a lost reply does not say whether Redis has the
@@ -205,52 +203,28 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
 
 impl Writing {
     /// The destination of the settings, with these flags.
-    fn to(&self, destination: Destination) -> Result<publish::Destination, Failure> {
-        let usage = |what| Err(Failure::new(Exit::Usage, what));
-        let written = |configured| match self.codec {
-            Some(Written::Frame) => Codec::Frame,
-            Some(Written::Json) => Codec::Json,
-            Some(Written::Raw) => Codec::Raw,
-            None => configured,
+    fn to(&self, mut destination: Destination) -> Result<Destination, Failure> {
+        let codec = self.codec.map(|written| match written {
+            Written::Frame => Codec::Frame,
+            Written::Json => Codec::Json,
+            Written::Raw => Codec::Raw,
+        });
+        match &mut destination {
+            Destination::Stream(stream) => stream.max_len = self.maxlen.map(NonZeroU64::get),
+            Destination::List(list) => {
+                list.ttl = self.ttl;
+                list.codec = codec.unwrap_or(list.codec);
+            }
+            Destination::Channel(channel) => channel.codec = codec.unwrap_or(channel.codec),
+        }
+        let what = if self.maxlen.is_some() && !matches!(destination, Destination::Stream(_)) {
+            "`--maxlen` is for streams only"
+        } else if self.ttl.is_some() && !matches!(destination, Destination::List(_)) {
+            "`--ttl` is for lists only: entries of a stream can expire (`--expires-in`), and a channel keeps nothing"
+        } else {
+            return Ok(destination);
         };
-        let max_len = self.maxlen.map(NonZeroU64::get);
-        if max_len.is_some() && !matches!(destination, Destination::Stream { .. }) {
-            return usage("`--maxlen` is for streams only");
-        }
-        if self.ttl.is_some() && !matches!(destination, Destination::List { .. }) {
-            return usage(
-                "`--ttl` is for lists only: entries of a stream can expire (`--expires-in`), and a channel keeps nothing",
-            );
-        }
-        Ok(match destination {
-            Destination::Stream { key, body_field } => publish::Stream {
-                key,
-                body_field: body_field.into(),
-                max_len,
-            }
-            .into(),
-            Destination::List {
-                key,
-                reliable,
-                codec,
-            } => publish::List {
-                key,
-                codec: written(codec),
-                ttl: self.ttl,
-                reliable,
-            }
-            .into(),
-            Destination::Channel {
-                name,
-                sharded,
-                codec,
-            } => publish::Channel {
-                name,
-                codec: written(codec),
-                sharded,
-            }
-            .into(),
-        })
+        Err(Failure::new(Exit::Usage, what))
     }
 }
 

@@ -12,12 +12,10 @@ use super::answers::{Exchange, ExchangeToml};
 use super::published::{self, Published, PublishedToml};
 use super::written::{self, Written, WrittenToml};
 use crate::cli::effects;
-use crate::cli::exit::{Exit, Failure};
-use crate::cli::invoke::ATTEMPTS_FROM_1;
-use crate::cli::message;
+use crate::cli::invoke::{ATTEMPTS_FROM_1, Verdict};
+use crate::cli::{Exit, Failure, message};
 use crate::config::{Value, schema};
-use crate::delivery::message::{Headers, Message};
-use crate::delivery::outcome::Outcome;
+use crate::delivery::message::Message;
 use crate::sandbox::Report;
 
 /// The largest table: it is a few pages of text.
@@ -106,7 +104,11 @@ pub(super) struct Case {
     pub(super) max_attempts: u32,
     /// The values of keys before the attempt.
     pub(super) key_value: BTreeMap<String, String>,
-    expected: Expected,
+    /// The expected outcome; and its delay, its reason or its kind of fault, if that is given.
+    outcome: OutcomeName,
+    delay: Option<Duration>,
+    reason: Option<String>,
+    fault: Option<String>,
     /// What it must publish, if that is given.
     published: Option<Vec<Published>>,
     /// What it must set and delete, if that is given.
@@ -115,17 +117,6 @@ pub(super) struct Case {
     log: Vec<String>,
     /// The requests that the handler must send, and their answers.
     pub(super) http: Vec<Exchange>,
-}
-
-#[derive(Debug)]
-enum Expected {
-    Ack,
-    /// With this delay, if it is given.
-    NackRequeue(Option<Duration>),
-    /// With this reason, if it is given.
-    Drop(Option<String>),
-    /// Of this kind, if it is given.
-    Fault(Option<String>),
 }
 
 /// The JSON Schema of a table.
@@ -198,35 +189,25 @@ impl CaseToml {
         if self.attempt == Some(0) {
             return Err(format!("`attempt`: {ATTEMPTS_FROM_1}"));
         }
-        let expected = match self.outcome {
-            OutcomeName::Ack => Expected::Ack,
-            OutcomeName::NackRequeue => {
-                let delay = self.delay.map(|delay| Duration::parse(&delay));
-                let delay = delay.transpose();
-                Expected::NackRequeue(delay.map_err(|error| format!("`delay`: {}", error.what))?)
-            }
-            OutcomeName::Drop => Expected::Drop(self.reason),
-            OutcomeName::Fault => Expected::Fault(self.fault),
-        };
+        let delay = self.delay.map(|delay| Duration::parse(&delay)).transpose();
         let http = self.http.into_iter().map(ExchangeToml::exchange);
         let http: Result<_, _> = http.collect();
         let http = http.map_err(|why| format!("`http`: {why}"))?;
-        let mut headers = Headers::default();
-        for (name, value) in self.headers {
-            headers.push(name, value);
-        }
         Ok(Case {
             name: self.name.unwrap_or_else(|| format!("case {number}")),
             message: Message {
                 id: self.id.unwrap_or_else(|| "0-1".to_owned()).into(),
                 queue: self.queue.unwrap_or_else(|| "test".to_owned()).into(),
                 body: body.unwrap_or_default(),
-                headers,
+                headers: message::headers(self.headers),
                 enqueued_ms: self.enqueued_ms,
             },
             attempt: self.attempt.unwrap_or(1),
             max_attempts: self.max_attempts,
-            expected,
+            outcome: self.outcome,
+            delay: delay.map_err(|error| format!("`delay`: {}", error.what))?,
+            reason: self.reason,
+            fault: self.fault,
             key_value: self.key_value,
             published: published.transpose()?,
             written: written.transpose()?,
@@ -237,6 +218,21 @@ impl CaseToml {
 }
 
 impl Case {
+    /// The expected outcome. What is not given may be anything.
+    fn expected(&self) -> Verdict<'_> {
+        Verdict {
+            outcome: match self.outcome {
+                OutcomeName::Ack => "ack",
+                OutcomeName::NackRequeue => "nack-requeue",
+                OutcomeName::Drop => "drop",
+                OutcomeName::Fault => "fault",
+            },
+            delay: self.delay,
+            reason: self.reason.as_deref(),
+            fault: self.fault.as_deref(),
+        }
+    }
+
     /// The difference to this report and these lines of log; `None` = as expected.
     ///
     /// Every key in Redis begins with `prefix`.
@@ -246,19 +242,13 @@ impl Case {
         prefix: &str,
         lines: &[String],
     ) -> Option<String> {
-        let as_expected = match (&self.expected, &report.outcome) {
-            (Expected::Ack, Outcome::Ack) => true,
-            (Expected::NackRequeue(delay), Outcome::NackRequeue(got)) => {
-                delay.is_none() || delay == got
-            }
-            (Expected::Drop(reason), Outcome::Drop(got)) => reason.is_none() || reason == got,
-            (Expected::Fault(kind), Outcome::Fault(got)) => {
-                kind.as_deref().is_none_or(|kind| kind == got.kind.label())
-            }
-            _ => false,
-        };
+        let (expected, got) = (self.expected(), Verdict::new(&report.outcome));
+        let as_expected = expected.outcome == got.outcome
+            && (expected.delay.is_none() || expected.delay == got.delay)
+            && (expected.reason.is_none() || expected.reason == got.reason)
+            && (expected.fault.is_none() || expected.fault == got.fault);
         if !as_expected {
-            return Some(format!("expected {}", self.expected));
+            return Some(format!("expected {expected}"));
         }
         let published = self.published.as_ref();
         let objection =
@@ -272,19 +262,5 @@ impl Case {
         let missing = |text: &&String| !lines.iter().any(|line| line.contains(text.as_str()));
         let missing = self.log.iter().find(missing)?;
         Some(format!("expected a log line with `{missing}`"))
-    }
-}
-
-impl std::fmt::Display for Expected {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Ack => write!(f, "ack"),
-            Self::NackRequeue(None) => write!(f, "nack-requeue"),
-            Self::NackRequeue(Some(delay)) => write!(f, "nack-requeue after {}", delay.show()),
-            Self::Drop(None) => write!(f, "drop"),
-            Self::Drop(Some(reason)) => write!(f, "drop: {reason}"),
-            Self::Fault(None) => write!(f, "fault"),
-            Self::Fault(Some(kind)) => write!(f, "fault ({kind})"),
-        }
     }
 }

@@ -5,14 +5,11 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Flags, Tested};
-use crate::cli::invoke::Verdict;
-use crate::cli::session::block_on;
-use crate::cli::{Variables, effects, output};
-use crate::delivery::trace::Traced;
+use crate::cli::invoke::{Verdict, call};
+use crate::cli::{Exit, Failure, Variables, block_on, effects, output};
 use crate::host::component;
-use crate::sandbox::{Call, Capture, LogSink, Outside, Sandbox, Slot};
+use crate::sandbox::{Outside, Sandbox, Slot};
 
 mod answers;
 mod cases;
@@ -92,10 +89,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     if let Some(case) = cases.iter().find(|case| !case.key_value.is_empty())
         && prefix.is_none()
     {
-        let what = format!(
-            "the case `{}` has `key-value`, which is not granted",
-            case.name
-        );
+        let name = &case.name;
+        let what = format!("the case `{name}` has `key-value`, which is not granted");
         let hint = "write `[grant.key-value]` in a file, and name it with `--config`";
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
@@ -103,8 +98,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let sandbox = component::load(&args.file, &settings)?;
     // One slot: with `--reuse`, a case sees the state that earlier cases have left.
     let mut slot = sandbox.slot();
-    let (passed, failed) = block_on(async {
-        let (mut passed, mut failed) = (0, 0);
+    let passed = block_on(async {
+        let mut passed = 0;
         for case in &cases {
             answers.begin(&case.http);
             if let Some(effects) = &effects {
@@ -113,10 +108,11 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
                     .try_with(values.map(|(key, value)| (format!("{prefix}{key}"), value.clone())));
             }
             let good = try_case(&sandbox, &mut slot, (case, &prefix), &answers, args.json).await?;
-            *if good { &mut passed } else { &mut failed } += 1;
+            passed += usize::from(good);
         }
-        Ok((passed, failed))
+        Ok(passed)
     })?;
+    let failed = cases.len() - passed;
     output::either(args.json, &Totals { passed, failed }, |_| {
         format!("{passed} passed, {failed} failed")
     })?;
@@ -151,19 +147,9 @@ async fn try_case(
     answers: &Answers,
     json: bool,
 ) -> Result<bool, Failure> {
-    let capture = Capture::default();
-    let call = Call {
-        message: &case.message,
-        attempt: case.attempt,
-        max_attempts: case.max_attempts,
-        cancelled: &Arc::default(),
-        logs: &LogSink::Capture(capture.clone()),
-        trace: Traced::default(),
-        began: std::time::Instant::now(),
-    };
-    let report = sandbox.call(slot, call).await;
-    let lines = capture.take().into_iter().map(|line| line.text);
-    let lines: Vec<String> = lines.collect();
+    let attempts = (case.attempt, case.max_attempts);
+    let (report, lines) = call(sandbox, slot, &case.message, attempts).await;
+    let lines: Vec<String> = lines.into_iter().map(|line| line.text).collect();
     let outcome = Verdict::new(&report.outcome).to_string();
     let objection = case.objection(&report, prefix, &lines);
     let objection = objection.or_else(|| answers.objection());
@@ -181,12 +167,9 @@ async fn try_case(
         Some(objection) => {
             let name = &case.name;
             let mut text = format!("FAIL  {name}: {objection}, got {outcome}");
-            for effect in effects::lines(&report, prefix) {
-                text.push_str(&format!("\n      {effect}"));
-            }
-            for line in &lines {
-                text.push_str(&format!("\n      | {line}"));
-            }
+            let effects = effects::lines(&report, prefix);
+            text.extend(effects.iter().map(|effect| format!("\n      {effect}")));
+            text.extend(lines.iter().map(|line| format!("\n      | {line}")));
             text
         }
     })?;

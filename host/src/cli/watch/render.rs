@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::{Line, Span};
+use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Table};
 
 use super::snapshot::{QueueSnapshot, QueuesSnapshot};
@@ -95,11 +95,7 @@ pub(super) fn screen(queue: &QueueSnapshot, frame: &mut Frame<'_>) {
     draw_dead(queue, frame, dead);
     draw_hosts(queue, frame, served);
     draw_faults(queue, frame, faults);
-    let last = match &queue.trouble {
-        Some(trouble) => Span::styled(one_line(trouble), Style::new().fg(Color::Red)),
-        None => Span::raw("q: quit"),
-    };
-    frame.render_widget(Line::from(last), bottom);
+    frame.render_widget(last_line(queue.trouble.as_deref()), bottom);
 }
 
 /// Several queues, as one line of text: their sums, and those that do not serve.
@@ -167,11 +163,14 @@ pub(super) fn screen_of_all(all: &QueuesSnapshot, frame: &mut Frame<'_>) {
     let widths = [name, name, number, number, number, number, number, name];
     let drawn = Table::new(rows, widths).header(Row::new(titles).style(bold()));
     frame.render_widget(drawn, table);
-    let last = match &all.trouble {
-        Some(trouble) => Span::styled(one_line(trouble), Style::new().fg(Color::Red)),
-        None => Span::raw("q: quit"),
-    };
-    frame.render_widget(Line::from(last), bottom);
+    frame.render_widget(last_line(all.trouble.as_deref()), bottom);
+}
+
+fn last_line(trouble: Option<&str>) -> Line<'static> {
+    match trouble {
+        Some(trouble) => Line::styled(one_line(trouble), Style::new().fg(Color::Red)),
+        None => Line::raw("q: quit"),
+    }
 }
 
 fn draw_facts(queue: &QueueSnapshot, frame: &mut Frame<'_>, area: Rect) {

@@ -8,11 +8,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::cli::exit::Failure;
+use crate::cli::Failure;
 use crate::cli::live_rules::LiveRules;
+use crate::cli::named::FoundQueue;
 use crate::cli::session::Session;
 use crate::cli::versions::hosts_of;
-use crate::config::{DeadLetter, QueueKind, Sources};
 use crate::dead_letter::DeadLetters;
 use crate::queue::inspect::Report;
 use crate::queue::stream::PARKED_CONSUMER;
@@ -22,6 +22,8 @@ use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 use crate::telemetry::wall_clock_ms;
 
+/// What is wrong with another answer.
+const NO_HOST: &str = "is not the admin server of a host";
 /// How long a host has to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// The longest answer of a host.
@@ -153,31 +155,21 @@ pub(super) struct SnapshotReader {
     connector: Connector,
     link: Link,
     store: Store,
-    sources: Sources,
-    queue: QueueKind,
-    /// From the settings of this command; a policy may override it.
-    dead_letter: Option<DeadLetter>,
+    /// Its dead-letter queue comes from the settings of this command; a policy may override it.
+    found: FoundQueue,
     hosts: Vec<String>,
     last: LastCounts,
     reasons: Option<(Instant, BTreeMap<String, u64>)>,
 }
 
 impl SnapshotReader {
-    pub(super) fn new(
-        session: &Session,
-        sources: Sources,
-        queue: QueueKind,
-        dead_letter: Option<DeadLetter>,
-        mut hosts: Vec<String>,
-    ) -> Self {
+    pub(super) fn new(session: &Session, found: FoundQueue, mut hosts: Vec<String>) -> Self {
         hosts.truncate(HOSTS_MAX);
         Self {
             connector: session.connector.clone(),
             link: session.link("watch"),
-            store: Store::new(session.link("hosts"), queue.name()),
-            sources,
-            queue,
-            dead_letter,
+            store: Store::new(session.link("hosts"), found.queue.name()),
+            found,
             hosts,
             last: LastCounts::default(),
             reasons: None,
@@ -187,17 +179,17 @@ impl SnapshotReader {
     pub(super) async fn read(&mut self) -> Result<QueueSnapshot, Failure> {
         let now = Instant::now();
         let policies = self.connector.link("policies");
-        let configured = self.dead_letter.clone();
-        let told = hosts_of(&self.store, self.queue.group()).await;
-        let rules = LiveRules::read(policies, &self.sources, &self.queue, configured, &told).await;
+        let queue = &self.found.queue;
+        let told = hosts_of(&self.store, queue.group()).await;
+        let rules = LiveRules::read(policies, &self.found, &told).await;
         let dead_letter = rules.dead_letter;
         let key = dead_letter.as_ref().map(|d| &*d.key);
-        let seen = self.queue.place().look(&self.link, key).await?;
+        let seen = queue.place().look(&self.link, key).await?;
         let seen = seen.unwrap_or_default();
         let mut snapshot = QueueSnapshot {
             at_ms: wall_clock_ms(),
-            key: self.queue.name().to_string(),
-            group: self.queue.group().map(str::to_owned),
+            key: queue.name().to_string(),
+            group: queue.group().map(str::to_owned),
             dead_letter_key: key.map(str::to_owned),
             dead_letter_max_len: dead_letter.as_ref().map(|d| d.max_len.get()),
             not_ready: told.iter().filter_map(not_ready).collect(),
@@ -292,8 +284,7 @@ async fn host_status(address: &str) -> Result<HostStatus, String> {
     match timeout(ANSWER_WITHIN, get(address, "/status")).await {
         Ok(answer) => {
             let body = answer.map_err(|error| error.to_string())?;
-            serde_json::from_slice(&body)
-                .map_err(|_| "is not the admin server of a host".to_owned())
+            serde_json::from_slice(&body).map_err(|_| NO_HOST.to_owned())
         }
         Err(_) => Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())),
     }
@@ -310,6 +301,6 @@ async fn get(address: &str, path: &str) -> std::io::Result<Vec<u8>> {
     let head_ok = answer.starts_with(b"HTTP/1.1 200 ");
     match end.filter(|_| head_ok) {
         Some(end) => Ok(answer.split_off(end + 4)),
-        None => Err(std::io::Error::other("is not the admin server of a host")),
+        None => Err(std::io::Error::other(NO_HOST)),
     }
 }

@@ -1,15 +1,16 @@
 //! Interfaces that a handler gets only on request.
 
+use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 
-use crate::config::key_value::KeyTable;
-use crate::config::publish::PublishTable;
-use crate::config::rules::{FileRules, HttpRules, SecretRules, TcpRules};
 use crate::config::settings::queue::AT_LEAST_ONCE;
 use crate::config::settings::{section, up_to};
 use crate::config::value::ByteSize;
+use crate::delivery::key_value::KeyRules;
+use crate::effects::rules::{HttpRule, SecretRule, TcpRule};
 use crate::queue::outbox::Mode;
-use crate::sandbox::Values;
+use crate::queue::publish::Destination;
+use crate::sandbox::{Directory, Values};
 
 section! { "Grants";
     /// Grant `wasi:config/store`, with these values. Without the grant, a component that imports it is
@@ -19,32 +20,32 @@ section! { "Grants";
 
     /// Secrets: each is the content of a `file`, or the value of a `variable`. Headers of `grant.http` may
     /// hold them; a handler may read those with `expose = true`. In a file it is a table, `[grant.secret]`.
-    SECRETS: SecretRules = ("grant.secret", "JSON").unset("not granted");
+    SECRETS: Vec<SecretRule> = ("grant.secret", "JSON").unset("not granted");
 
     /// The HTTP requests that a handler may send. In a file it is an array of tables, `[[grant.http]]`.
-    HTTP: HttpRules = ("grant.http", "JSON").unset("not granted");
+    HTTP: Vec<HttpRule> = ("grant.http", "JSON").unset("not granted");
 
     /// The servers to which a handler may connect by TCP. In a file it is an array of tables,
     /// `[[grant.tcp]]`.
-    TCP: TcpRules = ("grant.tcp", "JSON").unset("not granted");
+    TCP: Vec<TcpRule> = ("grant.tcp", "JSON").unset("not granted");
 
     /// Directories that a handler may read, such as the library of an interpreter. In a file it is an array of
     /// tables, `[[grant.files]]`: `path` is the directory on the host, `at` is where the handler finds it. It
     /// never writes there. An instance then holds at most 64 handles (open files, streams).
-    FILES: FileRules = ("grant.files", "JSON").unset("not granted");
+    FILES: Vec<Directory> = ("grant.files", "JSON").unset("not granted");
 
     /// Grant `publisher`: the destinations, by the names that the handler uses. Each is `stream:KEY`,
     /// `list:KEY` or `channel:NAME`, or a table with `to` and `reliable`, `sharded`, `codec` or
     /// `body_field`. What a handler publishes happens with its ack, or not at all. In a file it is a table,
     /// `[grant.publish]`; in a flag or a variable, a JSON object.
-    PUBLISH: PublishTable = ("grant.publish", "JSON").unset("not granted");
+    PUBLISH: BTreeMap<String, Destination> = ("grant.publish", "JSON").unset("not granted");
 
     /// Grant `key-value`, with the keys below `prefix`, which begins with `{orders}:kv:` for the queue
     /// `orders`. A value has at most `value_max` bytes (256KiB). What a handler sets and deletes happens
     /// with its ack, or not at all; with `commit = "checked"` only if no value that it read has changed
     /// since: if one has, the message runs again. In a file it is a table, `[grant.key-value]`; in a flag or a variable,
     /// a JSON object.
-    KEY_VALUE: KeyTable = ("grant.key-value", "JSON")
+    KEY_VALUE: KeyRules = ("grant.key-value", "JSON")
         .unset("not granted")
         .kinds(&AT_LEAST_ONCE);
 

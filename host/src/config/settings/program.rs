@@ -1,16 +1,19 @@
 //! How a program is called: a handler that is a WASIp1 module, or exports `wasi:cli/run`.
 
-use crate::config::program::{Args, ExitCodeTable, Stdout};
+use std::collections::BTreeMap;
+
+use crate::config::program::Stdout;
 use crate::config::settings::section;
+use crate::sandbox::Meaning;
 
 section! { "Programs";
     /// The arguments of a program, without its name.
-    ARGS: Args = ("program.args", "JSON").default("[]");
+    ARGS: Vec<String> = ("program.args", "JSON").default("[]");
 
     /// What the exit codes of a program mean: `ack`, `nack-requeue`, `drop` or `fail`. These are added to the
     /// usual ones: 0 is `ack`, 75 is `nack-requeue`, 65 is `drop`, with the last line of stderr as the reason.
     /// Any other code is `fail`: a failed attempt. In a file it is a table, `[program.exit_codes]`.
-    EXIT_CODES: ExitCodeTable = ("program.exit_codes", "JSON").default("{}");
+    EXIT_CODES: BTreeMap<u8, Meaning> = ("program.exit_codes", "JSON").default("{}");
 
     /// Where the stdout of a program goes. `log`: to the log, line by line. `publish:NAME`: with the ack, to the
     /// destination NAME of `[grant.publish]`, as one message, unless it is empty.

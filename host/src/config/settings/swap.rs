@@ -4,11 +4,12 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::config::choices::BreakAt;
-use crate::config::selftest::SelfTests;
+use crate::config::setting::in_range;
 use crate::config::settings::{DAY, section, up_to};
-use crate::config::value::{Invalid, bounded};
+use crate::config::value::Invalid;
 use crate::rollout::breaker::OnBreak;
 use crate::rollout::canary::Share;
+use crate::rollout::verify::SelfTest;
 
 section! { "Swap";
     /// Take the versions that `hostler deploy` stores for this queue, and follow `hostler rollback` and
@@ -18,7 +19,7 @@ section! { "Swap";
     /// Messages that a new version must handle as expected before it gets a real one: `body`, `headers`, and
     /// `expect` = `ack` (the default), `nack-requeue`, `drop`, or `answer` for any of the three. In a
     /// variable or a flag: a JSON array.
-    SELFTEST: SelfTests = ("selftest", "TESTS").unset("no tests");
+    SELFTEST: Vec<SelfTest> = ("selftest", "TESTS").unset("no tests");
 
     /// The share of messages, chosen by their ids, that a new version gets at first. The host compares its
     /// faults and requeues with those of the current version, and then promotes it or rolls it back.
@@ -65,13 +66,8 @@ section! { "Swap";
 
 /// With no messages, or with all of them, there is nothing to compare.
 fn some_and_not_all(share: &Share) -> Result<(), Invalid> {
-    bounded(
-        share,
-        *share > Share::NONE,
-        "0.01%",
-        *share < Share::ALL,
-        "99.99%",
-    )
+    let ends = Share::from_basis_points(1).zip(Share::from_basis_points(9_999));
+    ends.map_or(Ok(()), |ends| in_range(share, ends))
 }
 
 #[cfg(test)]

@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::choices::{Endpoint, Signals};
+use http::Uri;
+
 use crate::config::settings::section;
 use crate::rollout::canary::Share;
 use crate::telemetry::otlp::Protocol;
+use crate::telemetry::otlp::dropped::Signal;
 
 section! { "Telemetry";
     /// The URL of an OpenTelemetry collector, such as `http://localhost:4317`. It gets spans, metrics and log lines
     /// by OTLP.
-    OTLP_ENDPOINT: Endpoint = ("otlp.endpoint", "URL").unset("nothing is sent");
+    OTLP_ENDPOINT: Uri = ("otlp.endpoint", "URL").unset("nothing is sent");
 
     /// How they are sent: `grpc` (most collectors listen on port 4317), or `http` with bodies in protobuf (4318;
     /// the paths `/v1/traces`, `/v1/metrics` and `/v1/logs` are added to the URL).
@@ -24,7 +26,7 @@ section! { "Telemetry";
     OTLP_CA: PathBuf = ("otlp.ca", "FILE").unset("those of the system").only_with(&OTLP_ENDPOINT);
 
     /// What is sent: some of `traces`, `metrics`, `logs`.
-    OTLP_SIGNALS: Signals = ("otlp.signals", "LIST").default("traces, metrics, logs").only_with(&OTLP_ENDPOINT);
+    OTLP_SIGNALS: Vec<Signal> = ("otlp.signals", "LIST").default("traces, metrics, logs").only_with(&OTLP_ENDPOINT);
 
     /// The share of the messages without a `traceparent` whose attempts are recorded. A message with one is
     /// recorded if its producer records it.

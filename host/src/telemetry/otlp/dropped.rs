@@ -2,26 +2,19 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is sent to a collector.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Signal {
-    /// Spans.
-    Traces,
-    /// All series, at intervals.
-    Metrics,
-    /// Log lines.
-    Logs,
-}
+use crate::delivery::declared::declared;
 
-impl Signal {
-    /// All of them: the order of the series of `telemetry_dropped`.
-    pub const ALL: [Self; 3] = [Self::Traces, Self::Metrics, Self::Logs];
-    /// Their names.
-    pub const LABELS: [&'static str; 3] = ["traces", "metrics", "logs"];
-
-    /// Its name.
-    pub const fn label(self) -> &'static str {
-        Self::LABELS[self as usize]
+declared! {
+    /// What is sent to a collector, in the order of the series of `telemetry_dropped`.
+    #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+    pub enum Signal (/// Its name.
+                     label -> &'static str) {
+        /// Spans.
+        Traces = "traces",
+        /// All series, at intervals.
+        Metrics = "metrics",
+        /// Log lines.
+        Logs = "logs",
     }
 }
 
