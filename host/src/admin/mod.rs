@@ -34,15 +34,12 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Why the admin server could not start.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The server cannot listen on the address.
-    #[error("cannot serve on {address}: {source}")]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// The error of the system.
-        source: std::io::Error,
-    },
+#[error("cannot serve on {address}: {source}")]
+pub struct Error {
+    /// The address.
+    pub address: SocketAddr,
+    /// The error of the system.
+    pub source: std::io::Error,
 }
 
 /// A socket that listens but does not serve yet.
@@ -57,10 +54,9 @@ pub struct Bound {
 /// # Errors
 /// The address is in use, or does not belong to this machine.
 pub async fn bind(address: SocketAddr) -> Result<Bound, Error> {
-    let error = |source| Error::Bind { address, source };
-    let listener = tokio::net::TcpListener::bind(address)
-        .await
-        .map_err(error)?;
+    let error = |source| Error { address, source };
+    let listener = tokio::net::TcpListener::bind(address).await;
+    let listener = listener.map_err(error)?;
     let address = listener.local_addr().map_err(error)?;
     Ok(Bound { listener, address })
 }
@@ -155,10 +151,9 @@ async fn status(State(shared): State<Shared>) -> Response {
 
 async fn ready(State(shared): State<Shared>) -> Response {
     let reasons = shared.health.impediments();
-    let status = if reasons.is_empty() {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
+    let status = match reasons.is_empty() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
     };
     let body = json!({
         "ready": reasons.is_empty(),

@@ -74,13 +74,11 @@ impl<'a> Effects<'a> {
 
 impl<'a> Published<'a> {
     fn of(publication: &'a Publication) -> Self {
-        let body = str::from_utf8(&publication.body).ok();
+        let (body, body_base64) = text_or_base64(&publication.body);
         Self {
             to: &publication.to,
             body,
-            body_base64: body
-                .is_none()
-                .then(|| BASE64_STANDARD.encode(&publication.body)),
+            body_base64,
             headers: headers(publication).collect(),
             delay_ms: delay(publication).map(millis),
         }
@@ -89,14 +87,21 @@ impl<'a> Published<'a> {
 
 impl<'a> Set<'a> {
     fn of((key, written): (&&'a str, &&'a Written)) -> Option<Self> {
-        let value = written.value.as_ref()?;
-        let text = str::from_utf8(value).ok();
+        let (value, value_base64) = text_or_base64(written.value.as_ref()?);
         Some(Self {
             key,
-            value: text,
-            value_base64: text.is_none().then(|| BASE64_STANDARD.encode(value)),
+            value,
+            value_base64,
             ttl_ms: written.ttl.map(millis),
         })
+    }
+}
+
+/// The text, or else the bytes in Base64.
+fn text_or_base64(bytes: &[u8]) -> (Option<&str>, Option<String>) {
+    match str::from_utf8(bytes) {
+        Ok(text) => (Some(text), None),
+        Err(_) => (None, Some(BASE64_STANDARD.encode(bytes))),
     }
 }
 

@@ -175,12 +175,11 @@ impl<S> Flags<S> {
         self.config.is_some() || config_variable(variables).is_some()
     }
 
-    /// Add this flag, unless it is given.
+    /// Add this flag, if there is a text for it and it is not given.
     #[must_use]
-    pub(super) fn or(mut self, key: &'static str, text: &str) -> Self {
-        if self.given.iter().all(|(given, _)| *given != key) {
-            self.given.push((key, text.to_owned()));
-        }
+    pub(super) fn or<'a>(mut self, key: &'static str, text: impl Into<Option<&'a str>>) -> Self {
+        let text = text.into().filter(|_| self.flag(key).is_none());
+        self.given.extend(text.map(|text| (key, text.to_owned())));
         self
     }
 

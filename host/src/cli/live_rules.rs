@@ -4,11 +4,10 @@
 use serde::Serialize;
 
 use crate::cli::named::FoundQueue;
-use crate::cli::{Exit, Failure, output};
+use crate::cli::output;
 use crate::config::{Collected, DeadLetter, Effective, PolicyValue, QueueKind};
 use crate::host::settings::policy_values;
 use crate::policies::Policies;
-use crate::queue::kind::Place;
 use crate::redis::connection::Link;
 use crate::rollout::follower::HostSeen;
 use crate::telemetry::status::ActiveRule;
@@ -179,13 +178,4 @@ fn dead_letter_of(rules: &[ActiveRule], queue: &QueueKind) -> Option<DeadLetter>
     let policies = set.filter_map(value).collect();
     let collected = Collected::of_policies(policies);
     collected.rules(queue).ok().flatten()
-}
-
-/// A channel holds nothing: refuse to look at one.
-pub(super) fn refuse_channel(queue: &QueueKind, verb: &str) -> Result<(), Failure> {
-    if queue.place() != Place::PubSub {
-        return Ok(());
-    }
-    let what = format!("a channel holds nothing: there is nothing to {verb}");
-    Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"))
 }

@@ -1,11 +1,11 @@
 //! A queue that is named by its key alone: what it is, the list of queues or Redis says.
 
 use crate::cli::flags::{All, Flags, ReachDestination, ReachQueue, Scope, checked};
-use crate::cli::live_rules::refuse_channel;
 use crate::cli::session::{Session, ask_at, block_on, connected};
 use crate::cli::text::one_line;
 use crate::cli::{Exit, Failure, Variables};
 use crate::config::{DeadLetter, QueueKind, Redis, Sources};
+use crate::queue::kind::Place;
 use crate::registry::{Listed, ListedKind, matching, named};
 
 /// A queue, by its key; or several, by a pattern.
@@ -74,9 +74,8 @@ pub(super) fn with_queues<T>(
     let redis = flags.clone().collect(variables.clone()).redis()?.value;
     ask_at(&redis, command, async |session| {
         let link = session.link("queues");
-        let queues = session
-            .retry(async || matching(&link, pattern).await)
-            .await?;
+        let queues = session.retry(async || matching(&link, pattern).await);
+        let queues = queues.await?;
         if queues.is_empty() {
             return Err(unknown(pattern));
         }
@@ -104,15 +103,9 @@ fn of_settings(sources: Sources, command: &str) -> Result<(Redis, FoundQueue), F
 
 /// The flags that name this queue in full.
 fn flags_of<S: Scope>(queue: &Listed, flags: Flags<S>) -> Flags<S> {
-    let flags = named_in_full(flags, queue);
-    let flags = match &queue.group {
-        Some(group) => flags.or("group", group),
-        None => flags,
-    };
-    match &queue.recovery {
-        Some(recovery) => flags.or("recovery_zset", recovery),
-        None => flags,
-    }
+    named_in_full(flags, queue)
+        .or("group", queue.group.as_deref())
+        .or("recovery_zset", queue.recovery.as_deref())
 }
 
 /// The flags that name this queue as a destination.
@@ -163,7 +156,7 @@ pub(super) fn dead_letters<S: Scope>(
 }
 
 fn named_in_full<S>(flags: Flags<S>, queue: &Listed) -> Flags<S> {
-    let name = &queue.queue;
+    let name = &*queue.queue;
     match queue.kind {
         ListedKind::Stream => flags.or("stream", name),
         ListedKind::List => flags.or("list", name).or("reliable", "true"),
@@ -199,4 +192,13 @@ fn unknown(name: &str) -> Failure {
     let hint = "`hostler queues` lists the queues; `--stream KEY --group G` or `--list KEY` name one in \
                 full";
     Failure::new(Exit::Usage, what).hint(hint)
+}
+
+/// A channel holds nothing: refuse to look at one.
+fn refuse_channel(queue: &QueueKind, verb: &str) -> Result<(), Failure> {
+    if queue.place() != Place::PubSub {
+        return Ok(());
+    }
+    let what = format!("a channel holds nothing: there is nothing to {verb}");
+    Err(Failure::new(Exit::Usage, what).hint("give `--stream` or `--list`"))
 }

@@ -9,7 +9,7 @@ use crate::cli::text::one_line;
 use crate::cli::{Common, Exit, Failure, Flags, Reach, Variables, ask, output};
 use crate::config::settings::{self, live_keys};
 use crate::config::{Collected, PolicyValue, QueueKind, RouteTable, Value, queue_of_type};
-use crate::host::settings::policy_values;
+use crate::host::settings::{policy_value, policy_values};
 use crate::policies::{Policies, QueuePolicies, SETTINGS_MAX, Scope, Stored, TEXT_MAX};
 
 /// Change rules of queues while their hosts run
@@ -197,7 +197,7 @@ fn parse(given: &[String], scope: &Scope) -> Result<Vec<Stored>, Failure> {
         text,
     });
     let stored: Vec<Stored> = stored.collect();
-    check_isolated(stored.iter().map(PolicyValue::from).collect(), None)?;
+    check_isolated(stored.iter().map(policy_value).collect(), None)?;
     Ok(stored)
 }
 
@@ -362,7 +362,7 @@ fn show(found: &QueuePolicies, scope: Option<&Scope>, json: bool) -> Result<Exit
 
 /// Why every host ignores a rule.
 fn problem(stored: &Stored) -> Option<String> {
-    let checked = check_isolated(vec![stored.into()], None);
+    let checked = check_isolated(vec![policy_value(stored)], None);
     checked.err().map(|failure| failure.what)
 }
 

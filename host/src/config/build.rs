@@ -57,9 +57,7 @@ impl Collected {
             outlets: Arc::new(self.value(&grants::PUBLISH).unwrap_or_default()),
             outbox: outbox::Rules {
                 mode: self.or_default(&grants::PUBLISH_OUTBOX),
-                max: self
-                    .or_default::<NonZeroU64>(&grants::PUBLISH_OUTBOX_MAX)
-                    .get(),
+                max: NonZeroU64::get(self.or_default(&grants::PUBLISH_OUTBOX_MAX)),
             },
             policy,
             dead_letter,
@@ -96,11 +94,8 @@ impl Collected {
         let redis = self.check_redis();
         let queue = self.check_queue();
         let dead_letter = self.check_dead_letter(queue.as_ref());
-        self.found(
-            redis
-                .zip(queue)
-                .map(|(redis, queue)| (redis, queue, dead_letter)),
-        )
+        let found = redis.zip(queue);
+        self.found(found.map(|(redis, queue)| (redis, queue, dead_letter)))
     }
 
     /// How to reach Redis, and where messages go.
@@ -188,20 +183,14 @@ impl Collected {
         }
     }
 
-    fn error(mut self) -> Error {
+    fn error(self) -> Error {
         // A file that cannot be read may hold the settings that seem to be missing or to contradict others.
-        let is_unread = |p: &Problem| {
-            matches!(
-                p.kind,
-                ProblemKind::Unreadable { .. } | ProblemKind::Syntax { .. }
-            )
-        };
-        if self.problems.iter().any(is_unread) {
-            self.problems
-                .retain(|p| !matches!(p.kind, ProblemKind::Conflict(_)));
+        use ProblemKind::{Conflict, Syntax, Unreadable};
+        let is_unread = |p: &Problem| matches!(p.kind, Unreadable { .. } | Syntax { .. });
+        let mut problems = self.problems;
+        if problems.iter().any(is_unread) {
+            problems.retain(|p| !matches!(p.kind, Conflict(_)));
         }
-        Error {
-            problems: self.problems,
-        }
+        Error { problems }
     }
 }

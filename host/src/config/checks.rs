@@ -8,7 +8,7 @@ use crate::config::choices::{BreakAt, Codec, Digest};
 use crate::config::collect::Collected;
 use crate::config::key_value;
 use crate::config::reach::{read_headers, read_token};
-use crate::config::setting::{Definition, Kind};
+use crate::config::setting::{Definition, Kind, Kinds};
 use crate::config::settings::{
     dead_letters, dedup, failures, grants, handler, process, queue, swap, telemetry,
 };
@@ -150,9 +150,8 @@ impl Collected {
             (&queue::PATTERN, Subscription::Pattern),
             (&queue::SHARDED_CHANNEL, Subscription::Sharded),
         ];
-        kinds
-            .into_iter()
-            .find_map(|(setting, kind)| Some((self.value(setting)?, kind)))
+        let mut kinds = kinds.into_iter();
+        kinds.find_map(|(setting, kind)| Some((self.value(setting)?, kind)))
     }
 
     /// How a list is read reliably; `None` = it is a simple list.
@@ -203,18 +202,16 @@ impl Collected {
         let codec = self.value(&queue::CODEC)?;
         let framing: Framing = self.or_default(&queue::FRAMING);
         if codec == Codec::Frame && (is_stream || matches!(framing, Framing::Raw | Framing::Json)) {
-            let (what, hint) = match is_stream {
-                true => (
-                    format!("`codec` {}", queue::VALUES.otherwise),
-                    queue::VALUES.hint,
-                ),
-                false => {
-                    let framing = framing.show();
-                    let what = format!(
-                        "`codec` `frame` contradicts `framing` `{framing}`: it would be ignored"
-                    );
-                    (what, "keep one of them")
-                }
+            let (what, hint) = if is_stream {
+                let Kinds {
+                    otherwise, hint, ..
+                } = queue::VALUES;
+                (format!("`codec` {otherwise}"), hint)
+            } else {
+                let contradicted = format!("`framing` `{}`", framing.show());
+                let what =
+                    format!("`codec` `frame` contradicts {contradicted}: it would be ignored");
+                (what, "keep one of them")
             };
             self.conflict(Some(&queue::CODEC), what, hint);
         }
@@ -288,10 +285,8 @@ impl Collected {
         if file.is_none() && self.source(&handler::HANDLER).is_none() {
             self.conflict(None, "`handler` is not set", "give `--handler FILE.wasm`");
         }
-        let (timeout, cpu) = (
-            self.or_default(&handler::TIMEOUT),
-            self.or_default(&handler::CPU),
-        );
+        let timeout = self.or_default(&handler::TIMEOUT);
+        let cpu = self.or_default(&handler::CPU);
         if self.source(&handler::CPU).is_some() && cpu > timeout {
             let (cpu, timeout) = (cpu.show(), timeout.show());
             let what =
@@ -340,9 +335,8 @@ impl Collected {
     /// The dead-letter queue.
     pub(super) fn check_dead_letter(&mut self, queue: Option<&QueueKind>) -> Option<DeadLetter> {
         let key = self.value(&dead_letters::DEAD_LETTER_KEY)?;
-        let routes = self
-            .value(&dead_letters::DEAD_LETTER_ROUTES)
-            .unwrap_or_default();
+        let routes = self.value(&dead_letters::DEAD_LETTER_ROUTES);
+        let routes = routes.unwrap_or_default();
         let cycle = self.value(&dead_letters::DEAD_LETTER_CYCLE_KEY);
         let is_queue = |key: &str| queue.is_some_and(|queue| **queue.name() == *key);
         if cycle.as_deref().is_some_and(is_queue) {
@@ -365,15 +359,14 @@ impl Collected {
             let hint = format!("give another key, such as `{key}:dead`");
             self.conflict(Some(&dead_letters::DEAD_LETTER_KEY), what, hint);
         }
+        let discarded = routes.discarded();
+        let by_reason = routes.0.into_iter();
+        let by_reason = by_reason.filter_map(|(reason, key)| Some((reason, key?)));
         Some(DeadLetter {
             key: key.into(),
             routes: Routes {
-                discarded: routes.discarded(),
-                by_reason: routes
-                    .0
-                    .into_iter()
-                    .filter_map(|(reason, key)| Some((reason, key?)))
-                    .collect(),
+                discarded,
+                by_reason: by_reason.collect(),
                 cycle,
             },
             max_len: self.or_default(&dead_letters::DEAD_LETTER_MAX_LEN),
@@ -415,15 +408,15 @@ impl Collected {
         let mut kinds: BTreeMap<&str, &str> = queue.into_iter().collect();
         for (outlet, destination) in &table {
             let key = destination.name();
-            let is_dead = dead_letter.is_some_and(|dead_letter| {
-                *dead_letter.key == *key
-                    || dead_letter
-                        .routes
-                        .by_reason
-                        .values()
-                        .any(|route| route == key)
-                    || dead_letter.routes.cycle.as_deref() == Some(key)
-            });
+            let is_dead = dead_letter.is_some_and(
+                |DeadLetter {
+                     key: dead, routes, ..
+                 }| {
+                    **dead == *key
+                        || routes.by_reason.values().any(|route| route == key)
+                        || routes.cycle.as_deref() == Some(key)
+                },
+            );
             let kind = destination.kind();
             let held = match destination.is_channel() {
                 true => kind,
@@ -548,11 +541,8 @@ impl Collected {
         if self.or_default(&process::UNTIL_EMPTY) && self.channel().is_some() {
             let what = "`until_empty` cannot be honoured: a channel holds no messages, so it is always \
                         empty and never done";
-            self.conflict(
-                Some(&process::UNTIL_EMPTY),
-                what,
-                "leave it out, and stop the host yourself",
-            );
+            let hint = "leave it out, and stop the host yourself";
+            self.conflict(Some(&process::UNTIL_EMPTY), what, hint);
         }
         let token = self.read(&process::UI_TOKEN_FILE, read_token);
         let ui = self.or_default(&process::UI).then_some(Dashboard { token });

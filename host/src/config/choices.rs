@@ -109,11 +109,10 @@ impl Value for Share {
             Invalid::new(format!("`{text}` is not a share"))
                 .hint("shares look like `10%` or `0.5%`, up to `100%`")
         };
-        let percent: f64 = text
-            .strip_suffix('%')
-            .and_then(|number| number.trim().parse().ok())
-            .filter(|percent| (0.0..=100.0).contains(percent))
-            .ok_or_else(wrong)?;
+        let number = text.strip_suffix('%').map(str::trim);
+        let percent = number.and_then(|number| number.parse::<f64>().ok());
+        let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+        let percent = percent.ok_or_else(wrong)?;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -352,11 +351,9 @@ impl Value for RouteTable {
         let mut routes = BTreeMap::new();
         for route in text.split(',') {
             let Some((label, key)) = route.split_once('=') else {
-                return Err(
-                    Invalid::new(format!("`{}` is not a route", route.trim())).hint(
-                        "write routes as `reason=key` or `reason=discard`, separated by commas",
-                    ),
-                );
+                let what = format!("`{}` is not a route", route.trim());
+                let hint = "write routes as `reason=key` or `reason=discard`, separated by commas";
+                return Err(Invalid::new(what).hint(hint));
             };
             let (label, key) = (label.trim(), key.trim());
             let Some(reason) = Reason::from_label(label) else {

@@ -12,7 +12,6 @@ use crate::config::problem::{Problem, ProblemKind, Source};
 use crate::config::setting::{Definition, Kind, Setting};
 use crate::config::settings::{self, Section};
 use crate::config::value::{Invalid, Value, nearest};
-use crate::policies::Stored;
 use crate::redis::target::Secret;
 
 /// The beginning of every variable of hostler.
@@ -44,16 +43,6 @@ pub struct PolicyValue {
     pub text: String,
     /// The target of the policy: the key of a queue, or a pattern.
     pub target: Arc<str>,
-}
-
-impl From<&Stored> for PolicyValue {
-    fn from(stored: &Stored) -> Self {
-        Self {
-            key: stored.setting.clone(),
-            text: stored.text.clone(),
-            target: Arc::clone(stored.scope.text()),
-        }
-    }
 }
 
 /// The settings that somebody set. Each value is checked by itself.

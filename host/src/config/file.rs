@@ -110,7 +110,7 @@ impl Found {
     /// An array of tables as JSON, each with its line.
     fn rules(&self, items: &DeArray<'_>) -> Result<String, Invalid> {
         let rules = items.iter().map(|item| {
-            let mut rule = any_json(item.get_ref())?;
+            let mut rule = json(item.get_ref(), true)?;
             let Source::File { line, .. } = self.source(item.span().start) else {
                 return Ok(rule);
             };
@@ -167,20 +167,20 @@ fn nearest_key(key: &str) -> Option<&'static str> {
 /// A number for a text counts as its digits. The type then accepts it (`group_start = 0`), or says which
 /// unit is missing.
 fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Invalid> {
-    match (setting.shape(), value) {
+    let shape = setting.shape();
+    match (shape, value) {
         (Shape::Text, DeValue::String(text)) => Ok(text.to_string()),
         (Shape::Text | Shape::Integer | Shape::Number, DeValue::Integer(integer)) => {
             decimal(integer)
         }
         (Shape::Text | Shape::Number, DeValue::Float(float)) => Ok(float.as_str().to_owned()),
         (Shape::Bool, DeValue::Boolean(bool)) => Ok(bool.to_string()),
-        (Shape::Strings | Shape::Tables, DeValue::Array(_)) => {
-            json(value).map(|json| json.to_string())
-        }
         (Shape::Table, DeValue::Table(table)) => object(table),
-        (Shape::Map, DeValue::Table(_)) => json(value).map(|json| json.to_string()),
-        (Shape::Entries, DeValue::Table(_)) => any_json(value).map(|json| json.to_string()),
-        (shape, value) => {
+        (Shape::Strings | Shape::Tables, DeValue::Array(_))
+        | (Shape::Map | Shape::Entries, DeValue::Table(_)) => {
+            json(value, shape == Shape::Entries).map(|json| json.to_string())
+        }
+        _ => {
             let (wanted, example) = match shape {
                 Shape::Text => ("a string", "\"...\""),
                 Shape::Integer => ("an integer", "1"),
@@ -204,47 +204,30 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
     }
 }
 
-/// The same value in JSON, numbers included. Numbers with a fraction become texts.
-fn any_json(value: &DeValue<'_>) -> Result<serde_json::Value, Invalid> {
-    Ok(match value {
-        DeValue::Integer(integer) => {
-            let text = decimal(integer)?;
-            text.parse::<i64>().map_or(text.into(), Into::into)
-        }
-        DeValue::Float(float) => float.as_str().into(),
-        DeValue::Array(items) => {
-            let items = items.iter().map(|item| any_json(item.get_ref()));
-            items.collect::<Result<Vec<_>, _>>()?.into()
-        }
-        DeValue::Table(table) => {
-            let pairs = table
-                .iter()
-                .map(|(name, value)| Ok((name.get_ref().to_string(), any_json(value.get_ref())?)));
-            serde_json::Value::Object(pairs.collect::<Result<_, Invalid>>()?)
-        }
-        DeValue::String(_) | DeValue::Boolean(_) | DeValue::Datetime(_) => json(value)?,
-    })
-}
-
-/// The same value in JSON.
-fn json(value: &DeValue<'_>) -> Result<serde_json::Value, Invalid> {
+/// The same value in JSON. Numbers may stand in it only where a rule has them: those with a fraction become
+/// texts.
+fn json(value: &DeValue<'_>, has_numbers: bool) -> Result<serde_json::Value, Invalid> {
     Ok(match value {
         DeValue::String(text) => text.as_ref().into(),
         DeValue::Boolean(value) => (*value).into(),
+        DeValue::Integer(integer) if has_numbers => {
+            let text = decimal(integer)?;
+            text.parse::<i64>().map_or(text.into(), Into::into)
+        }
+        DeValue::Float(float) if has_numbers => float.as_str().into(),
         DeValue::Integer(_) | DeValue::Float(_) | DeValue::Datetime(_) => {
-            let found = value.type_str();
-            return Err(Invalid::new(format!(
-                "holds a {found}, but must hold strings"
-            )));
+            let what = format!("holds a {}, but must hold strings", value.type_str());
+            return Err(Invalid::new(what));
         }
         DeValue::Array(items) => {
-            let items = items.iter().map(|item| json(item.get_ref()));
+            let items = items.iter().map(|item| json(item.get_ref(), has_numbers));
             items.collect::<Result<Vec<_>, _>>()?.into()
         }
         DeValue::Table(table) => {
-            let pairs = table
-                .iter()
-                .map(|(name, value)| Ok((name.get_ref().to_string(), json(value.get_ref())?)));
+            let pairs = table.iter().map(|(name, value)| {
+                let value = json(value.get_ref(), has_numbers)?;
+                Ok((name.get_ref().to_string(), value))
+            });
             serde_json::Value::Object(pairs.collect::<Result<_, Invalid>>()?)
         }
     })

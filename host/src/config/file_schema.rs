@@ -15,16 +15,12 @@ use crate::config::value::Shape;
 pub fn of_settings() -> Json {
     let mut root = table_of(Map::new());
     for section in SECTIONS {
-        let in_files = section.settings.iter().filter(|s| !s.is_variable_only());
-        for setting in in_files {
+        for setting in section.settings.iter().filter(|s| !s.is_variable_only()) {
             insert(&mut root, setting.key(), of_setting(*setting));
         }
     }
-    document(
-        "hostler.toml",
-        "The configuration of one queue of hostler.",
-        root,
-    )
+    let description = "The configuration of one queue of hostler.";
+    document("hostler.toml", description, root)
 }
 
 /// The schema of one setting: its type, its range, its meaning and its default.
@@ -50,11 +46,10 @@ fn of_setting(setting: &dyn Definition) -> Json {
 /// The text of a setting in the shape that it has in TOML. Only texts of the table of settings come here,
 /// and texts that have been checked.
 pub(super) fn typed(shape: Shape, text: &str) -> Json {
-    let is_text = shape == Shape::Text;
-    let read = (!is_text)
-        .then(|| serde_json::from_str(text).ok())
-        .flatten();
-    read.unwrap_or_else(|| text.into())
+    match shape {
+        Shape::Text => text.into(),
+        _ => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
+    }
 }
 
 /// Insert the schema of a dotted key, and the tables around it.

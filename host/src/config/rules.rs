@@ -20,7 +20,8 @@ use crate::effects::rules::{
 use crate::effects::target::{Scheme, is_prefix};
 use crate::sandbox::Directory;
 
-/// The longest time of a request; the attempt bounds it further.
+/// The shortest and the longest time of a request; the attempt bounds it further.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The name that stands for "no rule" in metrics.
 const RESERVED: &str = "none";
@@ -86,14 +87,11 @@ impl Value for Vec<Directory> {
     fn parse(text: &str) -> Result<Self, Invalid> {
         let example = "{\"path\":\"/usr/lib/python3.11\",\"at\":\"/lib\"}";
         read(text, "directory", example, |table, others: &[Directory]| {
-            let path = table.required("path", |text| match text.starts_with('/') {
-                true => Ok(PathBuf::from(text)),
-                false => Err("is not an absolute path".to_owned()),
-            });
-            let at = table.required("at", |text| match text.starts_with('/') {
-                true => Ok(text.to_owned()),
-                false => Err("does not start with `/`".to_owned()),
-            });
+            let absolute = |text: &str| text.starts_with('/').then(|| text.to_owned());
+            let path = |text: &str| absolute(text).ok_or("is not an absolute path");
+            let path = table.required("path", path).map(PathBuf::from);
+            let at = |text: &str| absolute(text).ok_or("does not start with `/`");
+            let at = table.required("at", at);
             if let Some(at) = at.as_ref()
                 && others.iter().any(|other| other.at == *at)
             {
@@ -141,10 +139,8 @@ impl Value for Vec<SecretRule> {
                 table.problem(why);
             }
             let file = table.optional("file", |text| PathBuf::parse(text).map_err(|e| e.what));
-            let variable = table.optional("variable", |text| match text.is_empty() {
-                true => Err("is empty".to_owned()),
-                false => Ok(text.to_owned()),
-            });
+            let variable =
+                table.optional("variable", |text| String::parse(text).map_err(|e| e.what));
             let expose = table.flag("expose").unwrap_or(false);
             let source = match (file, variable) {
                 (Some(file), None) => Some(SecretSource::File(file)),
@@ -219,21 +215,21 @@ fn http_rule(table: &mut Table<'_>, others: &[HttpRule]) -> Option<HttpRule> {
     let scheme = table.optional("scheme", |text| match text {
         "http" => Ok(Scheme::Http),
         "https" => Ok(Scheme::Https),
-        _ => Err("is neither `http` nor `https`".to_owned()),
+        _ => Err("is neither `http` nor `https`"),
     });
     let scheme = scheme.unwrap_or(Scheme::Https);
     let host = table.required("host", host_pattern);
     let port = table.optional("port", port).unwrap_or(scheme.port());
-    let path = table.optional("path", |text| match is_prefix(text) {
-        true => Ok(text.to_owned()),
-        false => Err("is not a path like `/v1`, as it stands in a URL".to_owned()),
+    let path = table.optional("path", |text| {
+        let path = is_prefix(text).then(|| text.to_owned());
+        path.ok_or("is not a path like `/v1`, as it stands in a URL")
     });
     let methods = table.list("methods", |text| {
         let upper = text.to_ascii_uppercase();
         match Method::from_bytes(upper.as_bytes()) {
-            Ok(Method::CONNECT | Method::TRACE) => Err("cannot be granted".to_owned()),
+            Ok(Method::CONNECT | Method::TRACE) => Err("cannot be granted"),
             Ok(method) => Ok(method),
-            Err(_) => Err("is not a method".to_owned()),
+            Err(_) => Err("is not a method"),
         }
     });
     let reach = reach(table);
@@ -241,17 +237,13 @@ fn http_rule(table: &mut Table<'_>, others: &[HttpRule]) -> Option<HttpRule> {
     let in_flight = table.optional("in_flight", |text| count(text, 10_000));
     let response_max = table.optional("response_max", |text| {
         let size = ByteSize::parse(text).map_err(|error| error.what)?;
-        match size <= ByteSize(1 << 30) {
-            true => Ok(size.0),
-            false => Err("is more than 1GiB".to_owned()),
-        }
+        let size = Some(size.0).filter(|size| *size <= 1 << 30);
+        size.ok_or_else(|| "is more than 1GiB".to_owned())
     });
     let timeout = table.optional("timeout", |text| {
         let time = Duration::parse(text).map_err(|error| error.what)?;
-        match (Duration::from_millis(1)..=TIMEOUT_MAX).contains(&time) {
-            true => Ok(time),
-            false => Err("is not between 1ms and 1day".to_owned()),
-        }
+        let time = Some(time).filter(|time| (TIMEOUT_MIN..=TIMEOUT_MAX).contains(time));
+        time.ok_or_else(|| "is not between 1ms and 1day".to_owned())
     });
     let ca = table.optional("ca", |text| PathBuf::parse(text).map_err(|e| e.what));
     if ca.is_some() && scheme == Scheme::Http {
@@ -333,10 +325,10 @@ fn headers(table: &mut Table<'_>) -> Vec<(HeaderName, Template)> {
 
 fn reach(table: &mut Table<'_>) -> Reach {
     let address = table.optional("address", |text| {
-        IpAddr::from_str(text).map_err(|_| "is not an address".to_owned())
+        IpAddr::from_str(text).map_err(|_| "is not an address")
     });
     let networks = table.list("networks", |text| {
-        Network::parse(text).ok_or_else(|| "is not a network like `10.0.0.0/8`".to_owned())
+        Network::parse(text).ok_or("is not a network like `10.0.0.0/8`")
     });
     if address.is_some() && networks.is_some() {
         table.problem("`networks` means nothing with `address`".to_owned());
@@ -347,25 +339,20 @@ fn reach(table: &mut Table<'_>) -> Reach {
     }
 }
 
-fn host_pattern(text: &str) -> Result<HostPattern, String> {
-    HostPattern::parse(text).ok_or_else(|| {
-        "is not a host like `api.example.com` or `*.example.com`: no scheme, no port, no path"
-            .to_owned()
-    })
+fn host_pattern(text: &str) -> Result<HostPattern, &'static str> {
+    HostPattern::parse(text).ok_or(
+        "is not a host like `api.example.com` or `*.example.com`: no scheme, no port, no path",
+    )
 }
 
-fn port(text: &str) -> Result<u16, String> {
-    text.parse::<u16>()
-        .ok()
-        .filter(|port| *port > 0)
-        .ok_or_else(|| "is not a port".to_owned())
+fn port(text: &str) -> Result<u16, &'static str> {
+    let port = text.parse().ok().filter(|port| *port > 0);
+    port.ok_or("is not a port")
 }
 
 fn count(text: &str, max: usize) -> Result<usize, String> {
-    text.parse::<usize>()
-        .ok()
-        .filter(|n| (1..=max).contains(n))
-        .ok_or_else(|| format!("is not between 1 and {max}"))
+    let number = text.parse().ok().filter(|n| (1..=max).contains(n));
+    number.ok_or_else(|| format!("is not between 1 and {max}"))
 }
 
 fn header_name(text: &str) -> Result<HeaderName, String> {
@@ -412,11 +399,8 @@ fn show_http(rule: &HttpRule) -> Json {
         "traceparent": rule.traceparent,
     });
     if let Some(methods) = &rule.methods {
-        shown["methods"] = methods
-            .iter()
-            .map(Method::as_str)
-            .collect::<Vec<_>>()
-            .into();
+        let methods = methods.iter().map(Method::as_str);
+        shown["methods"] = methods.collect::<Vec<_>>().into();
     }
     if let Some(name) = &rule.idempotency_key {
         shown["idempotency_header"] = name.as_str().into();
@@ -471,10 +455,10 @@ impl<'a> Table<'a> {
         self.map.get(key)
     }
 
-    fn required<T>(
+    fn required<T, W: Into<String>>(
         &mut self,
         key: &'static str,
-        parse: impl Fn(&str) -> Result<T, String>,
+        parse: impl Fn(&str) -> Result<T, W>,
     ) -> Option<T> {
         if !self.map.contains_key(key) {
             self.problem(format!("`{key}` is missing"));
@@ -482,10 +466,10 @@ impl<'a> Table<'a> {
         self.optional(key, parse)
     }
 
-    fn optional<T>(
+    fn optional<T, W: Into<String>>(
         &mut self,
         key: &'static str,
-        parse: impl Fn(&str) -> Result<T, String>,
+        parse: impl Fn(&str) -> Result<T, W>,
     ) -> Option<T> {
         let text = match self.get(key)? {
             Json::String(text) => text.clone(),
@@ -498,7 +482,7 @@ impl<'a> Table<'a> {
         match parse(&text) {
             Ok(value) => Some(value),
             Err(why) => {
-                self.problem(format!("`{key}`: {}", with_value(&text, &why)));
+                self.problem(format!("`{key}`: {}", with_value(&text, &why.into())));
                 None
             }
         }
@@ -507,7 +491,7 @@ impl<'a> Table<'a> {
     fn list<T>(
         &mut self,
         key: &'static str,
-        parse: impl Fn(&str) -> Result<T, String>,
+        parse: impl Fn(&str) -> Result<T, &'static str>,
     ) -> Option<Vec<T>> {
         let Json::Array(items) = self.get(key)? else {
             self.problem(format!("`{key}` is not an array of texts"));
@@ -518,7 +502,7 @@ impl<'a> Table<'a> {
             let text = item.as_str().unwrap_or_default();
             match parse(text) {
                 Ok(value) => values.push(value),
-                Err(why) => self.problem(format!("`{key}`: {}", with_value(text, &why))),
+                Err(why) => self.problem(format!("`{key}`: {}", with_value(text, why))),
             }
         }
         Some(values)
@@ -546,22 +530,14 @@ impl<'a> Table<'a> {
 
     /// Report the keys that nobody asked for.
     fn end(mut self) {
-        let unknown = self.map.keys().filter(|key| *key != LINE);
-        let unknown: Vec<&String> = unknown
-            .filter(|k| !self.asked.contains(&k.as_str()))
-            .collect();
+        let is_known = |key: &&String| *key == LINE || self.asked.contains(&key.as_str());
+        let unknown: Vec<_> = self.map.keys().filter(|key| !is_known(key)).collect();
         for key in unknown {
-            let what = match nearest(key, self.asked.iter().copied()) {
-                Some(known) => format!("unknown key `{}`: did you mean `{known}`?", shown(key)),
-                None => {
-                    format!(
-                        "unknown key `{}`: the keys are {}",
-                        shown(key),
-                        self.asked.join(", ")
-                    )
-                }
+            let hint = match nearest(key, self.asked.iter().copied()) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None => format!("the keys are {}", self.asked.join(", ")),
             };
-            self.problem(what);
+            self.problem(format!("unknown key `{}`: {hint}", shown(key)));
         }
     }
 }

@@ -93,17 +93,12 @@ impl Collected {
                     count: count(&grants::PUBLISH_MESSAGES),
                     bytes: size(&grants::PUBLISH_BYTES).as_usize(),
                     host_bytes: size(&grants::PUBLISH_PENDING).as_usize(),
-                    hops: self
-                        .or_default::<NonZeroU32>(&grants::PUBLISH_HOPS)
-                        .get()
-                        .into(),
+                    hops: NonZeroU32::get(self.or_default(&grants::PUBLISH_HOPS)).into(),
                 },
             },
             concurrency: count(&handler::CONCURRENCY),
             reuse: self.or_default(&handler::REUSE).get(),
-            reuse_memory: self
-                .value(&handler::REUSE_MEMORY)
-                .map(|size: ByteSize| size.as_usize()),
+            reuse_memory: self.value(&handler::REUSE_MEMORY).map(ByteSize::as_usize),
             reuse_idle: self.or_default(&handler::REUSE_IDLE),
             grants: sandbox::Grants {
                 config: self.value(&grants::CONFIG),

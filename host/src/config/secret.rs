@@ -60,16 +60,13 @@ fn mask_query(rest: &str) -> String {
     let Some((path, query)) = rest.split_once('?') else {
         return rest.to_owned();
     };
-    let query: Vec<String> = query
-        .split('&')
-        .map(|pair| match pair.split_once('=') {
-            Some((name, _)) if name.to_ascii_lowercase().starts_with("pass") => {
-                format!("{name}={MASK}")
-            }
-            _ => pair.to_owned(),
-        })
-        .collect();
-    format!("{path}?{}", query.join("&"))
+    let pairs = query.split('&').map(|pair| match pair.split_once('=') {
+        Some((name, _)) if name.to_ascii_lowercase().starts_with("pass") => {
+            format!("{name}={MASK}")
+        }
+        _ => pair.to_owned(),
+    });
+    format!("{path}?{}", pairs.collect::<Vec<_>>().join("&"))
 }
 
 impl fmt::Debug for RedisUrl {

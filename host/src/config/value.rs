@@ -170,19 +170,16 @@ impl Value for ByteSize {
             )));
         }
         let Some((_, factor)) = UNITS.iter().find(|(u, _)| u.eq_ignore_ascii_case(unit)) else {
-            return Err(
-                Invalid::new(format!("`{text}` has the unknown unit `{unit}`")).hint(SIZE_HINT),
-            );
+            let what = format!("`{text}` has the unknown unit `{unit}`");
+            return Err(Invalid::new(what).hint(SIZE_HINT));
         };
         let Ok(whole) = number.parse::<u64>() else {
             return Err(Invalid::new(format!(
                 "`{text}` is not a size: the number must be whole and fit 64 bits"
             )));
         };
-        let bytes = whole.checked_mul(*factor);
-        bytes
-            .map(Self)
-            .ok_or_else(|| Invalid::new(format!("`{text}` is too large")))
+        let bytes = whole.checked_mul(*factor).map(Self);
+        bytes.ok_or_else(|| Invalid::new(format!("`{text}` is too large")))
     }
 
     fn show(&self) -> String {
@@ -229,9 +226,8 @@ impl Value for Duration {
     }
 
     fn show(&self) -> String {
-        humantime::format_duration(*self)
-            .to_string()
-            .replace(' ', "")
+        let spaced = humantime::format_duration(*self).to_string();
+        spaced.replace(' ', "")
     }
 
     fn schema() -> Json {
@@ -353,12 +349,11 @@ impl Value for SocketAddr {
         if let Ok(port) = bare.parse::<u16>() {
             return Ok(Self::from(([127, 0, 0, 1], port)));
         }
-        text.replace("localhost:", "127.0.0.1:")
-            .parse()
-            .map_err(|_| {
-                Invalid::new(format!("`{text}` is not an address"))
-                    .hint("addresses look like `127.0.0.1:9400` or `[::1]:9400`")
-            })
+        let address = text.replace("localhost:", "127.0.0.1:").parse();
+        address.map_err(|_| {
+            Invalid::new(format!("`{text}` is not an address"))
+                .hint("addresses look like `127.0.0.1:9400` or `[::1]:9400`")
+        })
     }
 
     fn show(&self) -> String {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::config::{Config, PolicyValue};
 use crate::delivery::ledger;
-use crate::policies::QueuePolicies;
+use crate::policies::{QueuePolicies, Stored};
 use crate::queue::kind::QueueOptions;
 use crate::runtime::{self, Rules, UntilEmpty, gate};
 
@@ -60,8 +60,16 @@ pub fn live_rules(config: &Config, options: &QueueOptions) -> Rules {
 
 /// The policies that apply to a queue, as values of settings.
 pub fn policy_values(found: &QueuePolicies) -> Vec<PolicyValue> {
-    let effective = found.effective().into_iter();
-    effective.map(PolicyValue::from).collect()
+    found.effective().into_iter().map(policy_value).collect()
+}
+
+/// A stored policy, as the value of a setting.
+pub fn policy_value(stored: &Stored) -> PolicyValue {
+    PolicyValue {
+        key: stored.setting.clone(),
+        text: stored.text.clone(),
+        target: Arc::clone(stored.scope.text()),
+    }
 }
 
 /// The name of this machine.

@@ -171,17 +171,11 @@ impl Throttle {
     /// suppressed since the last one; `None` = no, and it is counted.
     pub fn pass(&self, kind: &'static str, now: Instant) -> Option<u64> {
         let mut kinds = self.lock();
-        let Some(passed) = kinds.get_mut(kind) else {
-            kinds.insert(
-                kind,
-                Passed {
-                    since: now,
-                    passed: 1,
-                    suppressed: 0,
-                },
-            );
-            return Some(0);
-        };
+        let passed = kinds.entry(kind).or_insert(Passed {
+            since: now,
+            passed: 0,
+            suppressed: 0,
+        });
         if now.saturating_duration_since(passed.since) >= self.interval {
             passed.since = now;
             passed.passed = 0;

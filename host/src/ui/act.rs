@@ -167,7 +167,12 @@ async fn policy(
     };
     let others = found.effective().into_iter();
     let others = others.filter(|stored| stored.setting != setting);
-    let all = [&wanted].into_iter().chain(others).map(PolicyValue::from);
+    let as_value = |stored: &Stored| PolicyValue {
+        key: stored.setting.clone(),
+        text: stored.text.clone(),
+        target: stored.scope.text().clone(),
+    };
+    let all = [&wanted].into_iter().chain(others).map(as_value);
     let checked = Collected::of_policies(all.collect()).policies_alone(Some(&kind));
     checked.map_err(|error| Error::Wrong(error.to_string()))?;
     policies.set(&scope, &[(setting, value)]).await?;

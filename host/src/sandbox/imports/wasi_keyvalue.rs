@@ -127,7 +127,7 @@ fn batches(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
     if is_first(draft) {
         get_many(&mut batch, |(key, value)| Some((key, Vec::from(value?))))?;
     } else {
-        get_many(&mut batch, |(key, value)| Some((key, value.map(Vec::from))))?;
+        get_many(&mut batch, |(key, value)| (key, value.map(Vec::from)))?;
     }
     batch.func_wrap(
         "set-many",
@@ -149,7 +149,7 @@ fn batches(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
 /// `get-many`; `item` is what a draft has of a key and its value.
 fn get_many<T>(
     batch: &mut LinkerInstance<'_, Host>,
-    item: fn((String, Option<Bytes>)) -> Option<T>,
+    item: fn((String, Option<Bytes>)) -> T,
 ) -> wasmtime::Result<()>
 where
     T: ComponentType + Lower + Send + Sync + 'static,
@@ -159,7 +159,7 @@ where
         move |mut store: Store<'_>, (_, keys): (Resource<Bucket>, Vec<String>)| {
             Box::new(async move {
                 let values = read(&mut store, 0, &keys).await;
-                let items = |values| keys.into_iter().zip(values).filter_map(item);
+                let items = |values| keys.into_iter().zip(values).map(item);
                 answer(values.map(|values| items(values).collect::<Vec<_>>()))
             })
         },

@@ -68,8 +68,8 @@ pub(super) trait Export: prost::Message + Clone + Default + 'static {
     fn refused(answer: Self::Answer) -> Option<(u64, String)>;
 }
 
-macro_rules! export {
-    ($request:ty, $answer:ty, $signal:ident, $method:literal, $refused:ident) => {
+macro_rules! exports {
+    ($($signal:ident: $request:ty => $answer:ty, $method:literal, $refused:ident;)+) => {$(
         impl Export for $request {
             type Answer = $answer;
             const SIGNAL: Signal = Signal::$signal;
@@ -82,29 +82,17 @@ macro_rules! export {
                 (refused > 0).then_some((refused, partial.error_message))
             }
         }
-    };
+    )+};
 }
-export!(
-    ExportTraceServiceRequest,
-    ExportTraceServiceResponse,
-    Traces,
-    "trace.v1.TraceService",
-    rejected_spans
-);
-export!(
-    ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
-    Metrics,
-    "metrics.v1.MetricsService",
-    rejected_data_points
-);
-export!(
-    ExportLogsServiceRequest,
-    ExportLogsServiceResponse,
-    Logs,
-    "logs.v1.LogsService",
-    rejected_log_records
-);
+
+exports! {
+    Traces: ExportTraceServiceRequest => ExportTraceServiceResponse,
+        "trace.v1.TraceService", rejected_spans;
+    Metrics: ExportMetricsServiceRequest => ExportMetricsServiceResponse,
+        "metrics.v1.MetricsService", rejected_data_points;
+    Logs: ExportLogsServiceRequest => ExportLogsServiceResponse,
+        "logs.v1.LogsService", rejected_log_records;
+}
 
 impl Client {
     /// A client of this collector. Nothing is sent yet.

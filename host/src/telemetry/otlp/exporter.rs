@@ -61,11 +61,7 @@ impl Exporter {
                 while batch.len() + queue.len() < BATCH_MAX && since.elapsed() < DELAY {
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
-                while batch.len() < BATCH_MAX
-                    && let Ok(next) = queue.try_recv()
-                {
-                    batch.push(next);
-                }
+                fill(&mut batch, &mut queue);
             };
             tokio::select! {
                 biased;
@@ -73,17 +69,10 @@ impl Exporter {
                 () = gather => {}
             }
             if *self.stop.borrow() {
-                while batch.len() < BATCH_MAX
-                    && let Ok(next) = queue.try_recv()
-                {
-                    batch.push(next);
-                }
-                if batch.is_empty() {
-                    return;
-                }
+                fill(&mut batch, &mut queue);
             }
             if batch.is_empty() {
-                // Nobody can queue anything any more.
+                // The host ends, or nobody can queue anything any more.
                 return;
             }
             let records = batch.len() as u64;
@@ -126,5 +115,14 @@ impl Exporter {
                 () = tokio::time::sleep(*pause) => {}
             }
         }
+    }
+}
+
+/// Add what is queued, without waiting, up to a full batch.
+fn fill<T>(batch: &mut Vec<T>, queue: &mut mpsc::Receiver<T>) {
+    while batch.len() < BATCH_MAX
+        && let Ok(next) = queue.try_recv()
+    {
+        batch.push(next);
     }
 }

@@ -126,25 +126,21 @@ impl Family {
             return None;
         }
         let cumulative = AggregationTemporality::Cumulative.into();
-        let (suffix, data) = match self.kind.as_str() {
-            "counter" => (
-                "",
-                Data::Sum(Sum {
-                    data_points: self.points(times),
-                    aggregation_temporality: cumulative,
-                    is_monotonic: true,
-                }),
-            ),
-            "histogram" => (
-                "",
-                Data::Histogram(Histogram {
-                    data_points: self.histograms(times),
-                    aggregation_temporality: cumulative,
-                }),
-            ),
-            "info" => (".info", self.gauge(times)),
-            _ => ("", self.gauge(times)),
+        let data = match self.kind.as_str() {
+            "counter" => Data::Sum(Sum {
+                data_points: self.points(times),
+                aggregation_temporality: cumulative,
+                is_monotonic: true,
+            }),
+            "histogram" => Data::Histogram(Histogram {
+                data_points: self.histograms(times),
+                aggregation_temporality: cumulative,
+            }),
+            _ => Data::Gauge(Gauge {
+                data_points: self.points(times),
+            }),
         };
+        let suffix = if self.kind == "info" { ".info" } else { "" };
         let base = self.name.strip_prefix("hostler_").unwrap_or(&self.name);
         let (base, unit) = match base.strip_suffix("_seconds") {
             Some(base) if self.unit == "seconds" => (base, "s"),
@@ -156,12 +152,6 @@ impl Family {
             unit: unit.to_owned(),
             data: Some(data),
             ..Metric::default()
-        })
-    }
-
-    fn gauge(&self, times: Times) -> Data {
-        Data::Gauge(Gauge {
-            data_points: self.points(times),
         })
     }
 
