@@ -3,12 +3,16 @@
 //!
 //! Claims and settlements talk to a real Redis. The count has what this process does for them: building the
 //! request, the client, and reading the answer.
-#![expect(missing_docs, reason = "the macros of gungraun make public items")]
+#![expect(
+    missing_docs,
+    unused_qualifications,
+    reason = "the macros of gungraun make public items, and name all in full"
+)]
 
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use gungraun::{
@@ -346,6 +350,7 @@ fn call_handler(handler: &mut Handler, calls: usize) {
         cancelled: &handler.cancelled,
         logs: &LogSink::Tracing,
         trace: Traced::default(),
+        began: Instant::now(),
     };
     let (sandbox, slot) = (&handler.sandbox, &mut handler.slot);
     handler.runtime.block_on(async {

@@ -251,7 +251,8 @@ async fn claims_whose_replies_were_lost_are_found_again() {
         // One claim by a fetch, and one by taking a due delivery.
         cut.claim().await;
         scene.raw.add(KEY, "fetched").await;
-        proxy.cut_reply("XREADGROUP", after);
+        // By a plain command, and after a lost reply by script.
+        proxy.cut_reply(host.consumer(), after);
         assert!(host.fetch(9, Duration::ZERO).await.is_err());
         cut.heal().await;
         let (_, reply) = cut.settle(1000, requeue(1)).await;

@@ -25,7 +25,7 @@ impl Value for Vec<String> {
     const SHAPE: Shape = Shape::Strings;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
-        let args: Vec<String> = serde_json::from_str(text).map_err(|_| {
+        let args: Self = serde_json::from_str(text).map_err(|_| {
             Invalid::new("is not an array of strings").hint("write `[\"--verbose\", \"eu\"]`")
         })?;
         if args.len() > ARGS_MAX {
@@ -70,7 +70,7 @@ impl Value for BTreeMap<u8, Meaning> {
         let hint = "write `[program.exit_codes]` with lines like `3 = \"drop\"`";
         let written: BTreeMap<String, String> = serde_json::from_str(text)
             .map_err(|_| Invalid::new("is not a table of exit codes").hint(hint))?;
-        let mut codes = BTreeMap::new();
+        let mut codes = Self::new();
         for (code, word) in written {
             let Ok(number) = code.parse::<u8>() else {
                 let what = format!("has the code `{}`", code.escape_debug());

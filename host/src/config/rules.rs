@@ -125,7 +125,7 @@ impl Value for Vec<SecretRule> {
                 .hint("write `{\"stripe\":{\"file\":\"/run/secrets/stripe\"}}`")
         })?;
         let mut problems = Vec::new();
-        let mut rules = Vec::new();
+        let mut rules = Self::new();
         for (name, entry) in &entries {
             let Json::Object(map) = entry else {
                 let what = format!("`{}` is not a table", shown(name));
