@@ -5,8 +5,9 @@
 //! request, the client, and reading the answer.
 #![expect(
     missing_docs,
+    clippy::exit,
     unused_qualifications,
-    reason = "the macros of gungraun make public items, and name all in full"
+    reason = "the macros of gungraun make public items, name all in full, and end the process"
 )]
 
 use std::hint::black_box;
