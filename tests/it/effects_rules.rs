@@ -113,7 +113,7 @@ async fn what_is_published_before_the_ack_is_published_twice(kind: Kind) {
             "  write_all(effects[i])\n  effects[i] = { expected = {} }\n  local word\n  if not entry then\n",
         ),
     };
-    for (without, published) in [(Without::Nothing, 1), (early, 2)] {
+    let published = async |without| {
         // It still sleeps when it stands still, however busy the machine is.
         let body = "sleep:2000+publish:invoices:x";
         let invoices = invoices_of_two_hosts(without, kind, body, async |scene, first, second| {
@@ -129,8 +129,17 @@ async fn what_is_published_before_the_ack_is_published_twice(kind: Kind) {
             first.drained().await;
             second.drained().await;
         });
-        assert_eq!(invoices.await, published);
+        invoices.await
+    };
+    assert_eq!(published(Without::Nothing).await, 1);
+    // A renewal may tell the first host that it has lost the message, before it sends its late ack. Then it sends none.
+    for _ in 0..5 {
+        match published(early).await {
+            1 => {}
+            twice => return assert_eq!(twice, 2),
+        }
     }
+    panic!("a host that lost its message never sent a late ack");
 }
 
 /// The late ack has no effects, because the first attempt publishes nothing.

@@ -38,7 +38,7 @@ pub(super) fn http() -> Json {
         "methods": methods,
         /// The addresses that the name may have, such as `10.0.0.0/8`: public ones if not given.
         "networks": networks(),
-        /// Connect to this address, whatever the name is.
+        /// Connect to this address: the name is not looked up.
         "address": String::schema(),
         /// Headers that the host adds; `${secret:NAME}` is the value of a secret.
         "headers": headers,
@@ -73,7 +73,7 @@ pub(super) fn tcp() -> Json {
         "port": port(),
         /// The addresses that the name may have, such as `10.0.0.0/8`: public ones if not given.
         "networks": networks(),
-        /// Connect to this address, whatever the name is.
+        /// Connect to this address: the name is not looked up.
         "address": String::schema(),
     };
     rules(table(&["host", "port"], keys))

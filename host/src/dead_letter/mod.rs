@@ -86,10 +86,10 @@ const DELETED_PER_PIPELINE: usize = 256;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This key holds something else.
+    /// The key holds neither a stream nor a list.
     #[error("`{0}` is neither a stream nor a list: name the key of a dead-letter queue")]
     NoStream(String),
-    /// This text is no id.
+    /// This text is not the id of an entry.
     #[error(
         "`{0}` is not an id of an entry: in a stream they look like 1700000000000-0, and `hostler dlq peek` shows them"
     )]

@@ -412,7 +412,7 @@ fn of_client(error: &ClientError) -> HttpError {
     let mut source = error.source();
     let mut detail = error.to_string();
     while let Some(cause) = source {
-        // There is no connection, or a body of the guest broke off.
+        // The connection failed, or the guest did not finish its body.
         if let Some(error) = cause.downcast_ref::<HttpError>() {
             return error.clone();
         }

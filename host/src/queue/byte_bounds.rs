@@ -57,7 +57,7 @@ pub fn held_max(handled: usize) -> usize {
 #[derive(Debug)]
 pub(super) struct ByteBounds {
     request: AtomicUsize,
-    /// How large new messages were at most lately; 0: none has come.
+    /// The size of the largest new message lately; 0 = no message has come yet.
     largest: AtomicUsize,
     held_max: usize,
     held: Arc<Held>,
@@ -140,11 +140,11 @@ impl ByteBounds {
         (room > 0).then(|| room.min(self.request()))
     }
 
-    /// How many entries of a stream may be read without a script: as many as should fit into the bytes of a
-    /// request, if they are as small as those before them. `None`: too few.
+    /// How many entries of a stream a plain command may read: as many as fit into the bytes of a request, if none is
+    /// larger than those before them. `None`: too few, a script must read them.
     pub(super) fn plain(&self, want: usize, request: usize) -> Option<usize> {
         if request < REQUEST_FIRST {
-            // A slow link must not carry what goes back, and a host with little room must not take much.
+            // A slow link must not carry entries that go back, and a host with little room must not take many.
             return None;
         }
         let largest = self.largest.load(Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl ByteBounds {
     /// These new messages came.
     pub(super) fn saw(&self, claims: &[Claim]) {
         if let Some(largest) = sizes(claims).max() {
-            // Forgotten slowly: large ones may come again.
+            // The size sinks slowly: large messages may come again.
             let before = self.largest.load(Ordering::Relaxed);
             let largest = largest.max(before - before / 8).max(1);
             self.largest.store(largest, Ordering::Relaxed);

@@ -173,11 +173,10 @@ impl Reporter {
     pub(super) fn closed(&self, job: &Job, how: Closed, policy: &Policy) {
         let message_id = || printable(&job.claim.message.id);
         // A line about an attempt names the handler that ran, if any has.
-        let ran = match how {
+        let handler = match how {
             Closed::Settled(_) => job.last.as_ref().map(|last| &*last.handler),
             _ => None,
         };
-        let handler = ran;
         let trace = match how {
             Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => None,
             _ => job.trace(),

@@ -145,7 +145,7 @@ impl Inbox {
     /// The values that are there, or none if waiting is useless; `None` = no values yet.
     ///
     /// # Errors
-    /// There are no values, and there is no subscription.
+    /// The subscription has ended, and no value is left.
     fn look(&self, want: usize) -> Result<Option<Vec<Value>>, Error> {
         let mut state = self.state.lock();
         let interrupted = std::mem::take(&mut state.interrupted);

@@ -131,7 +131,10 @@ impl StreamQueue {
             Ok(replies) => {
                 let refused = |(back, reply)| match reply {
                     Reply::Refused(why) => {
-                        tracing::warn!(why, "redis did not take back a large message: tried again");
+                        tracing::warn!(
+                            why,
+                            "redis refused to take back a large message: the next fetch tries again"
+                        );
                         Some(back)
                     }
                     _ => None,
@@ -139,7 +142,7 @@ impl StreamQueue {
                 back.into_iter().zip(replies).filter_map(refused).collect()
             }
             Err(error) => {
-                tracing::debug!(%error, "large messages are handed back later");
+                tracing::debug!(%error, "large messages could not be handed back: the next fetch tries again");
                 back.into_iter().map(Settlement::again).collect()
             }
         };
@@ -322,7 +325,7 @@ impl StreamQueue {
         ask.arg(&from).arg("+").arg(PAGE).arg(&self.base.consumer);
         let page = reply::array(COMMAND, self.ask(COMMAND, &ask).await?)?;
         let is_full = page.len() == PAGE;
-        // They go back by themselves.
+        // Fetches hand these back.
         let returning: HashSet<_> = self.returning().iter().map(|s| s.claim.id).collect();
         let mut unknown = Vec::new();
         let mut next = FROM_START.to_owned();
@@ -443,7 +446,7 @@ impl StreamQueue {
             let idle = Duration::from_millis(reply::count(command, &idle)?);
             let fields = reply::fields(command, fields)?;
             let claim = self.claim(command, id, count, origin(idle), fields)?;
-            // It went back, and is here again.
+            // Its hand-back was carried out: a later try would take it away from this host.
             self.returning().retain(|back| back.claim.id != claim.id);
             taken.claims.push(claim);
         }

@@ -1,9 +1,9 @@
 //! Entries of a stream, taken out of a reply while it arrives.
 //!
 //! Nobody knows how large an entry is before it is read. A script that reads entries can stop after a number of
-//! bytes, but Redis pays half as much again for each entry. So where entries were small so far, they are read by a
-//! plain command, and the bound holds here: the reply is parsed as it arrives, and of an entry that is too large
-//! only the id is kept. The parts of all entries share the memory of the reply.
+//! bytes, but each entry costs Redis three times as much. So where entries were small so far, a plain command reads
+//! them, and the host keeps the bound: it parses the reply as it arrives, and of an entry that is too large it keeps
+//! only the id. The parts of all entries share the memory of the reply.
 
 use std::mem;
 use std::ops::Range;
@@ -52,8 +52,7 @@ impl Entries {
 
 /// The longest line that announces a value: a kind, and a number of 64 bits.
 const LINE_MAX: usize = 32;
-/// The most bytes of a reply that are read for nothing: a connection that is slow must not be busy with them for
-/// long.
+/// The most bytes of too large entries that one reply may have: they must not keep a slow connection busy for long.
 const SKIPPED_MAX: usize = 16 << 20;
 /// The memory that is kept from one reply to the next.
 const BUFFER_KEPT: usize = 128 << 10;
@@ -71,9 +70,9 @@ pub(super) enum Unexpected {
     TooLarge,
 }
 
-/// Between a socket and those who ask for entries through it: whether the next reply is parsed here.
+/// Takes entries out of replies, between a socket and the client library. It knows whether the next reply has some.
 ///
-/// One reply at a time: whoever asks for entries asks for nothing else on the same connection.
+/// A connection that is asked for entries has no other command under way.
 #[derive(Debug, Default)]
 pub(super) struct Intake(Mutex<State>);
 
@@ -83,9 +82,9 @@ enum State {
     #[default]
     Passing,
     Reading(Reading),
-    /// What came last, until it is fetched.
+    /// The entries of the last reply, until the caller takes them.
     Read(Entries),
-    /// Somebody asked for entries, and did not wait for them: nobody knows whose the next reply is.
+    /// A caller asked for entries, and did not wait for them: the next reply may belong to that request.
     Lost,
 }
 
@@ -131,7 +130,7 @@ impl Intake {
         matches!(*self.state(), State::Reading(_))
     }
 
-    /// Whether nobody knows whose the next reply is.
+    /// Whether the next reply may belong to a request that was given up.
     pub(super) fn is_lost(&self) -> bool {
         matches!(*self.state(), State::Lost)
     }
@@ -192,7 +191,7 @@ struct Reading {
     parts: Vec<Range<usize>>,
     /// It is too large.
     skips: bool,
-    /// So many bytes to come are of no use.
+    /// How many of the next bytes are thrown away.
     ignored: usize,
     /// The most bytes that were there at once.
     most: usize,
