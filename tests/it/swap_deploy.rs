@@ -54,7 +54,13 @@ async fn a_deploy_reaches_all_accepting_hosts_and_those_that_start_later() {
     assert_eq!(current(&deaf), *digest(&first));
 
     // `versions` and `inspect` show the stored versions and the version of each host.
-    hosts_listed(&scene, 4).await;
+    let runs_it = |host: &&Value| host["handler"]["current"]["digest"] == *digest(&next);
+    eventually("each host has reported its version", async || {
+        let list = scene.listed();
+        let hosts = list["hosts"].as_array().unwrap();
+        hosts.len() == 4 && hosts.iter().filter(runs_it).count() == 3
+    })
+    .await;
     let list = scene.listed();
     let wanted = (&list["wanted"], &list["before"]);
     assert_eq!(wanted, (&1.into(), &Value::Null));
@@ -62,9 +68,6 @@ async fn a_deploy_reaches_all_accepting_hosts_and_those_that_start_later() {
     let at = list["stored"][0]["at_ms"].as_i64().unwrap();
     assert!(before <= at && at <= scene.now_ms().await, "{list}");
     assert_eq!(list["stored"][0]["size_bytes"], next.len());
-    let runs_it = |host: &&Value| host["handler"]["current"]["digest"] == *digest(&next);
-    let hosts = list["hosts"].as_array().unwrap();
-    assert_eq!(hosts.iter().filter(runs_it).count(), 3);
     let url = scene.url();
     let group = ["--stream", "orders", "--group", "workers"];
     let inspect = [&["inspect", "--redis", &url], &group[..]].concat();
