@@ -4,8 +4,10 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -148,12 +150,22 @@ pub fn documented_user(name: &str) -> String {
     format!("{name} {rules}")
 }
 
-/// A port that was free a moment ago.
+/// Ports that Linux gives to no outgoing connection: a client may not take the port of a server that starts, or of
+/// one that was killed and comes back.
+const PORTS: Range<u16> = 10_000..32_000;
+
+/// A port that nobody listens on, and that this process has not handed out before.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .expect("the loopback has a free port")
-        .port()
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    // Processes that run at the same time begin far from each other.
+    let begin = std::process::id() as usize * 701;
+    let ports = std::iter::repeat_with(|| {
+        let place = begin + NEXT.fetch_add(1, Ordering::Relaxed);
+        PORTS.start + u16::try_from(place % PORTS.len()).expect("a port")
+    });
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = ports.take(PORTS.len()).find(is_free);
+    port.expect("the loopback has a free port")
 }
 
 /// A running server; ended when dropped.

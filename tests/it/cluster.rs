@@ -481,6 +481,41 @@ async fn slots_that_migrate_under_load_lose_nothing() {
     }
 }
 
+/// A failover that an operator asks for keeps the connections of clients open. The old primary then refuses a write
+/// and the `WAIT` behind it; only the first refusal names the new primary.
+#[tokio::test]
+async fn a_durable_write_follows_a_primary_that_became_a_replica() {
+    let servers = Servers::Cluster(Cluster::start(3, 3).await);
+    let publisher = publisher(&servers.url(), true);
+    let mut published = Published::default();
+    published.publish(&publisher, 1).await;
+    let old = servers.owner("orders").await;
+    let Servers::Cluster(cluster) = &servers else {
+        unreachable!("it is a cluster")
+    };
+    let replica = (3..6).find(|place| place % 3 == old).unwrap();
+    cluster.raw(replica).await.ask("CLUSTER FAILOVER").await;
+    servers.replaced("orders", old).await;
+    servers.healed().await;
+    published.publish(&publisher, 1).await;
+    assert_eq!(published.certain(), 2, "{:?}", published.errors);
+}
+
+#[tokio::test]
+async fn the_refusal_of_a_replica_is_that_of_the_write() {
+    let (first, second) = (RedisServer::start(), RedisOptions::default().tcp().start());
+    let port = second.port();
+    let publisher = publisher(&first.url(), true);
+    first
+        .raw()
+        .await
+        .ask(&format!("REPLICAOF 127.0.0.1 {port}"))
+        .await;
+    let sent = publisher.publish(&Outgoing::new("ack".to_owned())).await;
+    let error = sent.unwrap_err().to_string();
+    assert!(error.contains("READONLY"), "{error}");
+}
+
 /// How often servers fail over: `make test-all` names a larger number.
 fn times(few: usize) -> usize {
     let named = std::env::var("HOSTLER_FAILOVERS").ok();

@@ -170,26 +170,49 @@ impl NodeLink {
         let count = sent.len();
         let asked = async |mut session: Session| {
             let replies = session.connection.send_packed_commands(sent, 0, count);
-            let values = replies.await.map_err(|e| broken(&self.node, &e))?;
+            let mut values = replies.await.map_err(|e| broken(&self.node, &e))?;
             if values.len() != count {
                 return Err(Error::Connection {
                     target: self.node.text().to_owned(),
                     detail: format!("{} replies to {count} commands", values.len()),
                 });
             }
+            let waited = if how.durably { values.pop() } else { None };
+            if how.asking {
+                values = values.into_iter().skip(1).step_by(2).collect();
+            }
+            if let Some(waited) = waited {
+                self.check_confirmed(waited, &values)?;
+            }
             Ok((values, session.serial))
         };
-        let (mut values, serial) = self.ask(command, self.connector.deadline, asked).await?;
-        if how.durably {
-            let confirmed = reply::accepted(WAIT, values.pop().unwrap_or(Value::Nil))?;
-            if reply::count(WAIT, &confirmed)? == 0 {
-                return Err(self.connector.late(&self.node, WAIT, REPLICA_DEADLINE));
+        self.ask(command, self.connector.deadline, asked).await
+    }
+
+    /// Check the reply to `WAIT` behind commands with these replies.
+    fn check_confirmed(&self, waited: Value, replies: &[Value]) -> Result<(), Error> {
+        if let Value::ServerError(error) = &waited
+            && error
+                .details()
+                .is_some_and(|text| text.starts_with("WAIT cannot"))
+        {
+            // The server became a replica. It refused the commands as well, and said who serves now.
+            if replies
+                .iter()
+                .all(|reply| matches!(reply, Value::ServerError(_)))
+            {
+                return Ok(());
             }
+            return Err(Error::Connection {
+                target: self.node.text().to_owned(),
+                detail: "it became a replica before another server confirmed a write".to_owned(),
+            });
         }
-        if how.asking {
-            values = values.into_iter().skip(1).step_by(2).collect();
+        let confirmed = reply::accepted(WAIT, waited)?;
+        match reply::count(WAIT, &confirmed)? {
+            0 => Err(self.connector.late(&self.node, WAIT, REPLICA_DEADLINE)),
+            _ => Ok(()),
         }
-        Ok((values, serial))
     }
 
     /// Load every script: the server does not know one.
