@@ -114,6 +114,8 @@ pub enum Error {
 #[derive(Debug)]
 pub struct DeadLetters {
     link: Link,
+    /// Reads the next entries while the last ones are moved: on `link` they would wait for all moves.
+    ahead: Link,
     key: String,
     options: stream::Options,
     even_if_served: bool,
@@ -135,6 +137,7 @@ impl DeadLetters {
         let key = key.into();
         Self {
             link: connector.link("dead-letters").of(&key),
+            ahead: connector.link("dead-letters").of(&key),
             key,
             options: stream::Options::default(),
             even_if_served: false,
@@ -247,16 +250,22 @@ impl DeadLetters {
     ) -> Result<Replayed, Error> {
         let mut replay = self.replay(options);
         let mut scan = self.scan(filter).await?;
+        let mut next = scan.next().await?;
         while !replay.is_done()
-            && let Some(entries) = scan.next().await?
+            && let Some(entries) = next
         {
-            let mut rest = entries.as_slice();
-            while !rest.is_empty() && !replay.is_done() {
-                let (chunk, behind) = rest.split_at(replay.chunk().min(rest.len()));
-                replay.pace().await;
-                replay.send(chunk).await?;
-                rest = behind;
-            }
+            next = scan
+                .next_beside(&replay.sent(), async {
+                    let mut rest = entries.as_slice();
+                    while !rest.is_empty() && !replay.is_done() {
+                        let (chunk, behind) = rest.split_at(replay.chunk().min(rest.len()));
+                        replay.pace().await;
+                        replay.send(chunk).await?;
+                        rest = behind;
+                    }
+                    Ok::<_, Error>(())
+                })
+                .await?;
         }
         Ok(replay.report().clone())
     }
@@ -314,7 +323,7 @@ impl DeadLetters {
     pub async fn find(&self, id: &str) -> Result<Option<Entry>, Error> {
         if self.kind().await? == Kind::Stream {
             let id = scan::normalized(id)?;
-            return Ok(self.range(&id, &id, 1).await?.pop());
+            return Ok(self.range(&self.link, &id, &id, 1).await?.pop());
         }
         let filter = Filter {
             ids: vec![id.to_owned()],
@@ -399,16 +408,23 @@ impl DeadLetters {
 
     /// At most `count` entries from `newest` downwards (`+` = the end).
     async fn newest(&self, newest: &str, count: usize) -> Result<Vec<Entry>, Error> {
-        self.read("XREVRANGE", newest, "-", count).await
+        self.read(&self.link, "XREVRANGE", newest, "-", count).await
     }
 
     /// At most `count` entries from `from` upwards, up to `last`.
-    async fn range(&self, from: &str, last: &str, count: usize) -> Result<Vec<Entry>, Error> {
-        self.read("XRANGE", from, last, count).await
+    async fn range(
+        &self,
+        link: &Link,
+        from: &str,
+        last: &str,
+        count: usize,
+    ) -> Result<Vec<Entry>, Error> {
+        self.read(link, "XRANGE", from, last, count).await
     }
 
     async fn read(
         &self,
+        link: &Link,
         name: &'static str,
         from: &str,
         to: &str,
@@ -418,7 +434,7 @@ impl DeadLetters {
         command.arg(&self.key).arg(from).arg(to);
         command.arg("COUNT").arg(count);
         let read = async {
-            let entries = reply::array(name, self.link.call(name, &command).await?)?;
+            let entries = reply::array(name, link.call(name, &command).await?)?;
             let entries = entries.into_iter().map(|entry| {
                 let [id, fields] = reply::tuple(name, entry)?;
                 let (id, fields) = (reply::text(name, id)?, reply::fields(name, fields)?);

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use redis::cmd;
 use serde::Serialize;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::two_phase_move::{Move, Moved, move_in_two_phases};
@@ -99,6 +101,7 @@ pub struct Replay<'a> {
     next: Instant,
     /// The name of this replay, for others that run at the same time.
     owner: String,
+    sent: Arc<Notify>,
 }
 
 /// The consumer groups of a target, or why it cannot be one.
@@ -115,12 +118,18 @@ impl<'a> Replay<'a> {
             options,
             next: Instant::now(),
             owner: format!("{:016x}", fastrand::u64(..)),
+            sent: Arc::default(),
         }
     }
 
     /// The result so far.
     pub fn report(&self) -> &Replayed {
         &self.report
+    }
+
+    /// Is notified when [`Replay::send`] has sent moves and waits for their answers.
+    pub fn sent(&self) -> Arc<Notify> {
+        Arc::clone(&self.sent)
     }
 
     /// Whether the limit is reached.
@@ -262,6 +271,7 @@ impl<'a> Replay<'a> {
             let took = Duration::from_secs(1) * u32::try_from(moves.len()).unwrap_or(u32::MAX);
             self.next = Instant::now() + took / rate.get();
         }
+        self.sent.notify_one();
         let answers = script::run_all(&self.letters.link, script, calls).await;
         let answers = self.letters.checked(answers)?;
         let mut failure = None;

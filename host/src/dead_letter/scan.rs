@@ -1,10 +1,14 @@
 //! Scanning a dead-letter queue, oldest first: exactly the entries that are there at the start.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::time::Duration;
+
+use tokio::sync::Notify;
 
 use super::{DeadLetters, Entry, Error, Kind, groups, list};
 use crate::delivery::millis::millis;
+use crate::redis::connection::Link;
 
 /// A filter for dead letters: each field that is set must match. Entries that are no dead letters match
 /// only if they are named: by `any_entry`, or by [`UNKNOWN`](super::peek::UNKNOWN) as a reason.
@@ -109,9 +113,13 @@ impl<'a> Scan<'a> {
     /// # Errors
     /// [`Error`]; the walk may go on with another call.
     pub async fn next(&mut self) -> Result<Option<Vec<Entry>>, Error> {
+        self.next_by(&self.letters.link).await
+    }
+
+    async fn next_by(&mut self, link: &Link) -> Result<Option<Vec<Entry>>, Error> {
         let (letters, filter) = (self.letters, &self.filter);
         let mut entries = match &mut self.walk {
-            Walk::Stream(range) => match range.next(letters).await? {
+            Walk::Stream(range) => match range.next(letters, link).await? {
                 Some(entries) => entries,
                 None => return Ok(None),
             },
@@ -135,6 +143,32 @@ impl<'a> Scan<'a> {
         entries.retain(|entry| filter.means(entry, &letters.key));
         self.others += (matching - entries.len()) as u64;
         Ok(Some(entries))
+    }
+
+    /// Do some work with the last entries. From `sent` on, while the work waits for its answers, read the next ones. A walk
+    /// through a list reads behind the work: it must know what the work removed.
+    ///
+    /// # Errors
+    /// Of the work, or as [`Scan::next`].
+    pub async fn next_beside<E: From<Error>>(
+        &mut self,
+        sent: &Notify,
+        work: impl Future<Output = Result<(), E>>,
+    ) -> Result<Option<Vec<Entry>>, E> {
+        let reads_ahead = matches!(self.walk, Walk::Stream(_));
+        let mut work = pin!(work);
+        tokio::select! {
+            biased;
+            worked = &mut work => {
+                worked?;
+                return Ok(self.next().await?);
+            }
+            () = sent.notified(), if reads_ahead => {}
+        }
+        let ahead = &self.letters.ahead;
+        let (worked, next) = tokio::join!(biased; work, self.next_by(ahead));
+        worked?;
+        Ok(next?)
     }
 
     /// How many entries matched so far, but were left because they are no dead letters.
@@ -168,7 +202,11 @@ impl Range {
         Ok(range)
     }
 
-    async fn next(&mut self, letters: &DeadLetters) -> Result<Option<Vec<Entry>>, Error> {
+    async fn next(
+        &mut self,
+        letters: &DeadLetters,
+        link: &Link,
+    ) -> Result<Option<Vec<Entry>>, Error> {
         if self.is_over {
             return Ok(None);
         }
@@ -179,14 +217,16 @@ impl Range {
                     return Ok(None);
                 };
                 let found = match parse(id)? <= bound(&self.last) {
-                    true => letters.range(id, id, 1).await?,
+                    true => letters.range(link, id, id, 1).await?,
                     false => Vec::new(),
                 };
                 ids.pop_front();
                 found
             }
             None => {
-                let page = letters.range(&self.from, &self.last, self.page).await?;
+                let page = letters
+                    .range(link, &self.from, &self.last, self.page)
+                    .await?;
                 let Some(newest) = page.last() else {
                     self.is_over = true;
                     return Ok(None);

@@ -171,7 +171,7 @@ impl Loaded {
             let handle = live.handle().await?;
             handle.call(&mut live.store, messages).await
         };
-        let end = supervise(running, &slot.meter, deadline).await;
+        let end = supervise(running, &slot.meter, &self.shared.pace, deadline).await;
         let log_bytes_dropped = live.store.data_mut().finish();
         let acting = std::mem::take(&mut live.store.data_mut().attempt.acting);
         let memory_bytes = live.store.data().limiter.memory_bytes();

@@ -1,9 +1,9 @@
 //! The wasmtime engine: compiler settings, memory allocation and interruption of guests.
 
 use std::num::NonZero;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use wasmtime::{
@@ -49,6 +49,11 @@ const ON_DEMAND_GUARD: u64 = 64 << 10;
 /// thread for this long. An epoch costs some microseconds.
 const BUSY_TICK: Duration = Duration::from_millis(2);
 
+/// The time between two epochs while no guest runs. A guest that a host function held up for longer than
+/// [`TICKS_UNTIL_IDLE`] may run for this long until it is interrupted.
+const IDLE_TICK: Duration = Duration::from_millis(100);
+const TICKS_UNTIL_IDLE: u32 = 100;
+
 /// The most engines of a handler: each has its own tables of the code, and its own pool.
 const ENGINES_MAX: usize = 8;
 
@@ -62,24 +67,63 @@ pub(super) struct Built {
     pub(super) pace: Arc<Pace>,
 }
 
-/// Whether a guest ran for longer than a tick. Usually none does, and then the epoch thread wakes up
-/// less often.
+/// How often the epoch thread wakes up: every [`TICK`], every [`BUSY_TICK`] while guests run for longer than that, and
+/// every [`IDLE_TICK`] when no guest ran for [`TICKS_UNTIL_IDLE`] ticks.
 #[derive(Debug, Default)]
-pub(super) struct Pace(AtomicBool);
+pub(super) struct Pace {
+    state: AtomicU8,
+    thread: OnceLock<Thread>,
+}
+
+/// The epoch thread makes long pauses: the next guest wakes it.
+const IDLE: u8 = 0;
+/// No guest began to run since the last tick.
+const QUIET: u8 = 1;
+/// A guest began to run since the last tick.
+const USED: u8 = 2;
+/// The last tick found a guest running.
+const RUNNING: u8 = 3;
 
 impl Pace {
-    /// A tick found a guest running.
-    pub(super) fn found_running(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    /// A guest begins to run, or runs on.
+    pub(super) fn begin(&self) {
+        // Threads that call guests write to the state once in a tick.
+        if self.state.load(Ordering::Relaxed) < USED {
+            self.wake();
+        }
     }
 
-    /// The time until the next tick.
-    fn next(&self) -> Duration {
-        if self.0.swap(false, Ordering::Relaxed) {
-            BUSY_TICK
-        } else {
-            TICK
+    #[cold]
+    fn wake(&self) {
+        if self.state.swap(USED, Ordering::AcqRel) == IDLE
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
         }
+    }
+
+    /// A tick found a guest running.
+    pub(super) fn found_running(&self) {
+        self.state.store(RUNNING, Ordering::Relaxed);
+    }
+
+    /// Wait until the next tick. `quiet` counts the ticks without a guest.
+    fn wait(&self, quiet: &mut u32) {
+        let found = self.state.swap(QUIET, Ordering::AcqRel);
+        *quiet = if found < USED { *quiet + 1 } else { 0 };
+        let is_idle = *quiet > TICKS_UNTIL_IDLE
+            && self
+                .state
+                .compare_exchange(QUIET, IDLE, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
+        if is_idle {
+            *quiet = TICKS_UNTIL_IDLE;
+            thread::park_timeout(IDLE_TICK);
+            if self.state.load(Ordering::Acquire) == IDLE {
+                return;
+            }
+        }
+        thread::sleep(if found == RUNNING { BUSY_TICK } else { TICK });
     }
 }
 
@@ -136,7 +180,7 @@ pub(super) fn runners(
         true => pooled(most).or_else(|_| pooled(1))?,
         false => (vec![compiler(settings, allocation)?], usize::MAX),
     };
-    let pace = Arc::default();
+    let pace = Arc::<Pace>::default();
     tick(&engines, &pace)?;
     Ok(Built {
         engines,
@@ -215,19 +259,21 @@ fn pool(
     pool
 }
 
-/// Start the thread that advances the epoch of the engines every [`TICK`], or every [`BUSY_TICK`] while
-/// guests run. The thread ends when the engines are dropped.
+/// Start the thread that advances the epoch of the engines at this pace. The thread ends when the engines are
+/// dropped.
 fn tick(engines: &[Engine], pace: &Arc<Pace>) -> wasmtime::Result<()> {
     let engines: Vec<_> = engines.iter().map(Engine::weak).collect();
-    let pace = Arc::clone(pace);
-    thread::Builder::new()
+    let paced = Arc::clone(pace);
+    let ticking = thread::Builder::new()
         .name("epoch".to_owned())
         .spawn(move || {
-            // None is held during the sleep, so that the last one can be dropped meanwhile.
+            let mut quiet = 0;
+            // None is held during the wait, so that the last one can be dropped meanwhile.
             while advance(&engines) {
-                thread::sleep(pace.next());
+                paced.wait(&mut quiet);
             }
         })?;
+    pace.thread.get_or_init(|| ticking.thread().clone());
     Ok(())
 }
 
@@ -235,4 +281,34 @@ fn tick(engines: &[Engine], pace: &Arc<Pace>) -> wasmtime::Result<()> {
 fn advance(engines: &[EngineWeak]) -> bool {
     let engines = engines.iter().filter_map(EngineWeak::upgrade);
     engines.map(|engine| engine.increment_epoch()).count() > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_epoch_thread_rests_without_guests_and_the_next_guest_wakes_it() {
+        let pace = Pace::default();
+        let mut quiet = 0;
+        let wait_until_idle = |quiet: &mut u32| {
+            for _ in 0..=TICKS_UNTIL_IDLE {
+                pace.wait(quiet);
+            }
+            pace.state.load(Ordering::Relaxed)
+        };
+        thread::scope(|scope| {
+            pace.thread.get_or_init(thread::current);
+            assert_eq!(wait_until_idle(&mut quiet), IDLE);
+            let guest = scope.spawn(|| pace.begin());
+            // The pause of an idle thread ends at the latest now.
+            pace.wait(&mut quiet);
+            guest.join().unwrap();
+            pace.wait(&mut quiet);
+            assert_eq!(quiet, 0);
+            pace.found_running();
+            pace.wait(&mut quiet);
+            assert_eq!(pace.state.load(Ordering::Relaxed), QUIET);
+        });
+    }
 }

@@ -72,7 +72,8 @@ pub(super) async fn make<T>(
     let deadline = Instant::now() + shared.limits.wall;
     let mut store = store(engine, shared, &meter, Attempt::trial(deadline));
     store.set_epoch_deadline(1);
-    let end = supervise(pre.instantiate_async(&mut store), &meter, deadline).await;
+    let making = pre.instantiate_async(&mut store);
+    let end = supervise(making, &meter, &shared.pace, deadline).await;
     store.data_mut().finish();
     let context = ErrorContext {
         limits: &shared.limits,

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use tokio::time::{Sleep, sleep_until};
 
+use super::engine::Pace;
 use super::meter::Meter;
 
 /// How the future of an attempt ended.
@@ -22,6 +23,7 @@ pub(super) enum End<T> {
 pub(super) async fn supervise<T>(
     attempt: impl Future<Output = wasmtime::Result<T>>,
     meter: &Meter,
+    pace: &Pace,
     deadline: Instant,
 ) -> End<T> {
     let mut attempt = pin!(Some(attempt));
@@ -32,6 +34,7 @@ pub(super) async fn supervise<T>(
         if !std::mem::take(&mut first) {
             meter.resume();
         }
+        pace.begin();
         let polled = poll_caught(attempt.as_mut(), cx);
         meter.pause();
         match polled {

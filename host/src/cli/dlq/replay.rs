@@ -226,36 +226,47 @@ async fn move_all(
     let mut stops = StopSignals::listen()?;
     let length = letters.length().await?;
     let progress = Progress::of(length.min(args.limit.unwrap_or(u64::MAX)), "replayed");
-    while !replay.is_done() {
-        let Some(mut entries) = scan.next().await? else {
-            break;
-        };
-        if let Some(trial) = &mut trial {
-            entries = tokio::select! {
-                biased;
-                signal = stops.next() => {
-                    progress.finish();
-                    return Ok(signal.into());
-                }
-                acked = trial.sift(entries) => acked?,
-            };
-        }
-        let mut sent = 0;
-        while sent < entries.len() && !replay.is_done() {
-            tokio::select! {
-                biased;
-                signal = stops.next() => {
-                    progress.finish();
-                    return Ok(signal.into());
-                }
-                () = replay.pace() => {}
+    let mut stopped = None;
+    let mut next = scan.next().await?;
+    while !replay.is_done()
+        && stopped.is_none()
+        && let Some(mut entries) = next
+    {
+        let sent = replay.sent();
+        let sending = async {
+            if let Some(trial) = &mut trial {
+                entries = tokio::select! {
+                    biased;
+                    signal = stops.next() => {
+                        stopped = Some(signal);
+                        return Ok(());
+                    }
+                    acked = trial.sift(entries) => acked?,
+                };
             }
-            let chunk = entries.len().min(sent.saturating_add(replay.chunk()));
-            let before = replay.report().replayed;
-            replay.send(&entries[sent..chunk]).await?;
-            progress.advance(replay.report().replayed - before);
-            sent = chunk;
-        }
+            let mut rest = entries.as_slice();
+            while !rest.is_empty() && !replay.is_done() {
+                tokio::select! {
+                    biased;
+                    signal = stops.next() => {
+                        stopped = Some(signal);
+                        return Ok(());
+                    }
+                    () = replay.pace() => {}
+                }
+                let (chunk, behind) = rest.split_at(replay.chunk().min(rest.len()));
+                let before = replay.report().replayed;
+                replay.send(chunk).await?;
+                progress.advance(replay.report().replayed - before);
+                rest = behind;
+            }
+            Ok::<_, Failure>(())
+        };
+        next = scan.next_beside(&sent, sending).await?;
+    }
+    if let Some(signal) = stopped {
+        progress.finish();
+        return Ok(signal.into());
     }
     progress.finish();
     Which::warn_of_others(letters.key(), scan.others());

