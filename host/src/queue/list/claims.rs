@@ -123,15 +123,16 @@ impl ListQueue {
         }
     }
 
-    /// The claims in a script's reply: `{ token, value }` each.
+    /// The claims in a script's reply, by their entries: a token and a value.
     pub(super) fn claims(&self, script: Script, value: Value) -> Result<Vec<Claim>, Error> {
         let command = script.name();
         reply::array(command, value)?
             .into_iter()
-            .map(|claim| {
-                let [token, value] = reply::tuple(command, claim)?;
-                let (token, value) = (token_of(command, token)?, reply::bytes(command, value)?);
-                let value = self.base.bounds.hold(value);
+            .map(|entry| {
+                let entry = reply::bytes(command, entry)?;
+                let (token, _) =
+                    Token::split(&entry).ok_or_else(|| reply::invalid(command, "no token"))?;
+                let value = self.base.bounds.hold(entry.slice(TOKEN_LEN..));
                 Ok(self.values.claim(token, value, None))
             })
             .collect()

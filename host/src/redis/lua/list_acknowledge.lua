@@ -36,7 +36,7 @@ for i, name in ipairs(names) do
   else
     word = settle_marked(own + 1, sets, marks[i], effects[i], tonumber(ARGV[4]), ARGV[5])
     if word ~= 'changed' and string.sub(word, 1, 1) ~= '-' then
-      redis.call('LREM', KEYS[1], -1, entry)
+      redis.call('LREM', KEYS[1], '-1', entry)
       redis.call('HDEL', KEYS[2], token)
       if recovery then
         redis.call('ZREM', recovery, ARGV[1] .. token)

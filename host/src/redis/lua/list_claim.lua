@@ -9,14 +9,15 @@
 --       the list may hold: only the oldest over that are claimed, none of the retry list ('' = claim
 --       all)
 -- reply { 1 if this instance was unknown, or others evicted it, else 0; claims; values over that
---       length that are left }, each claim { token, value }
+--       length that are left }, each claim as its entry: token .. value
 --
 -- Atomicity: a claimed value is recorded and on the processing list before it leaves the list:
 -- where that fails (wrong type), nothing has left. The memory in use stays the same, so it runs out of memory as well.
 -- A repeat claims others: the values of an earlier call are on the processing list, and found there
 -- if its reply was lost.
 local seen = redis.call('ZSCORE', KEYS[4], ARGV[1])
-redis.call('ZADD', KEYS[4], text(now), ARGV[1])
+local claimed = text(now)
+redis.call('ZADD', KEYS[4], claimed, ARGV[1])
 -- A user that may copy but not remove would claim the same values for ever.
 if not redis.acl_check_cmd('LTRIM', KEYS[1], '0', '0') then
   return redis.error_reply('NOPERM this user has no permission to run ltrim')
@@ -48,9 +49,11 @@ for side = first, 1, -1 do
       number = number + 1
       bytes = bytes + #values[i]
       entries[#entries + 1] = token .. values[i]
-      records[#records + 1] = text(now)
-      records[#records + 1] = ARGV[1] .. token
-      claims[#claims + 1] = { token, values[i] }
+      if KEYS[5] then
+        records[#records + 1] = claimed
+        records[#records + 1] = ARGV[1] .. token
+      end
+      claims[#claims + 1] = entries[#entries]
     end
     if KEYS[5] then
       redis.call('ZADD', KEYS[5], unpack(records))

@@ -6,7 +6,7 @@
 --       many, 5 after how many bytes of values to stop, 6 time to live of the recovery set, ms
 --       (0 = none)
 -- reply { 1 if this instance was unknown, or others evicted it, else 0; claims, ms until the next
---       is due (-1 = none) }, each claim { token, value }
+--       is due (-1 = none) }, each claim as its entry: token .. value
 --
 -- Atomicity: a claimed value is on the processing list before it leaves the sorted set.
 -- A repeat claims others: the values of an earlier call are found on the processing list.
@@ -33,9 +33,9 @@ while #claims < tonumber(ARGV[4]) and bytes < tonumber(ARGV[5]) do
   if KEYS[5] then
     redis.call('ZADD', KEYS[5], text(now), ARGV[1] .. token)
   end
-  redis.call('LPUSH', KEYS[2], token .. value)
+  claims[#claims + 1] = token .. value
+  redis.call('LPUSH', KEYS[2], claims[#claims])
   redis.call('ZREM', KEYS[1], member)
-  claims[#claims + 1] = { token, value }
 end
 if KEYS[5] and #claims > 0 and ARGV[6] ~= '0' then
   redis.call('PEXPIRE', KEYS[5], ARGV[6])

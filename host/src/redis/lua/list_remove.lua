@@ -14,7 +14,8 @@ local entry_of = find(KEYS[1], names)
 for i = 1, #names do
   local token = string.sub(names[i], 1, 16)
   local entry = #names[i] == 16 and entry_of(names[i]) or names[i]
-  if redis.call('LREM', KEYS[1], -1, entry) == 1 then
+  -- A count that is a number would be printed as one with a fraction first, for each entry.
+  if redis.call('LREM', KEYS[1], '-1', entry) == 1 then
     out[#out + 1] = 'done'
   else
     out[#out + 1] = redis.call('HGET', KEYS[2], token) == 'taken' and 'stolen' or 'gone'
@@ -22,7 +23,9 @@ for i = 1, #names do
   if out[#out] ~= 'stolen' then
     tokens[#tokens + 1] = token
   end
-  members[#members + 1] = ARGV[1] .. token
+  if KEYS[3] then
+    members[#members + 1] = ARGV[1] .. token
+  end
 end
 if #tokens > 0 then
   redis.call('HDEL', KEYS[2], unpack(tokens))
