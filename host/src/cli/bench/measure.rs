@@ -247,14 +247,14 @@ impl Bench<'_> {
 }
 
 /// What a measurement costs, from its beginning.
-struct Costs {
+pub(super) struct Costs {
     began: Instant,
     host: Duration,
     redis: Duration,
 }
 
 impl Costs {
-    async fn begin(link: &Link) -> Result<Self, Failure> {
+    pub(super) async fn begin(link: &Link) -> Result<Self, Failure> {
         forget_peak();
         Ok(Self {
             redis: usage::usage(link).await?.cpu,
@@ -263,11 +263,11 @@ impl Costs {
         })
     }
 
-    fn elapsed(&self) -> Duration {
+    pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    async fn end(self, link: &Link, elapsed: Duration) -> Result<Measured, Failure> {
+    pub(super) async fn end(self, link: &Link, elapsed: Duration) -> Result<Measured, Failure> {
         let host_cpu = cpu_of_this_process().saturating_sub(self.host);
         let redis_cpu = usage::usage(link).await?.cpu.saturating_sub(self.redis);
         Ok(Measured {
@@ -352,7 +352,7 @@ pub(super) async fn publish_copies(
     Ok(())
 }
 
-pub(super) fn cpu_of_this_process() -> Duration {
+fn cpu_of_this_process() -> Duration {
     let duration = |time: TimeVal| {
         let micros = time.tv_sec() * 1_000_000 + time.tv_usec();
         Duration::from_micros(u64::try_from(micros).unwrap_or(0))
