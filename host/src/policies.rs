@@ -128,14 +128,9 @@ impl QueuePolicies {
 }
 
 /// The policies of a server.
+#[derive(Debug)]
 pub struct Policies {
     link: Link,
-}
-
-impl fmt::Debug for Policies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Policies").finish_non_exhaustive()
-    }
 }
 
 impl Policies {
