@@ -169,6 +169,12 @@ pub(crate) fn score(command: &'static str, value: &Value) -> Result<u64, Error> 
     }
 }
 
+/// The time of a server (`TIME`), in epoch milliseconds.
+pub(crate) fn time_ms(command: &'static str, value: Value) -> Result<u64, Error> {
+    let [seconds, micros] = tuple(command, value)?;
+    Ok(count(command, &seconds)? * 1000 + count(command, &micros)? / 1000)
+}
+
 /// Named values of an `XINFO`-like reply, looked up by name.
 pub(crate) struct Info {
     command: &'static str,

@@ -87,10 +87,7 @@ impl ServerTime {
 /// The time of the server's clock, in epoch milliseconds.
 pub(crate) async fn server_ms(link: &Link) -> Result<u64, Error> {
     const COMMAND: &str = "TIME";
-    let time = link.call(COMMAND, &redis::cmd(COMMAND)).await?;
-    let [seconds, micros] = reply::tuple(COMMAND, time)?;
-    let seconds = reply::count(COMMAND, &seconds)?;
-    Ok(seconds * 1000 + reply::count(COMMAND, &micros)? / 1000)
+    reply::time_ms(COMMAND, link.call(COMMAND, &redis::cmd(COMMAND)).await?)
 }
 
 /// The time of this machine's clock, in epoch milliseconds.
