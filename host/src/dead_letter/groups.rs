@@ -6,6 +6,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::{DeadLetters, Entry, Error, Filter, Scan};
+use crate::delivery::text::hex;
 
 /// The most causes that are counted one by one.
 pub const GROUPS_MAX: usize = 1000;
@@ -16,9 +17,7 @@ const ID_BYTES: usize = 4;
 
 /// The id of a signature: short enough to be typed.
 pub fn id_of(signature: &str) -> String {
-    let digest = Sha256::digest(signature);
-    let bytes = digest[..ID_BYTES].iter();
-    bytes.map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(signature)[..ID_BYTES])
 }
 
 /// The dead letters of one cause.

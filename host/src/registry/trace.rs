@@ -14,6 +14,7 @@ use crate::dead_letter::{DeadLetters, Entry, Filter};
 use crate::delivery::declared::declared;
 use crate::delivery::effect::CORRELATION_ID;
 use crate::delivery::message::{Headers, RETRY_COUNT};
+use crate::delivery::text::hex;
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
@@ -471,8 +472,7 @@ fn split_token(entry: Bytes) -> (Option<String>, Bytes) {
     if entry.len() < TOKEN_LEN {
         return (None, entry);
     }
-    let token = entry[..TOKEN_LEN].iter().map(|byte| format!("{byte:02x}"));
-    (Some(token.collect()), entry.slice(TOKEN_LEN..))
+    (Some(hex(&entry[..TOKEN_LEN])), entry.slice(TOKEN_LEN..))
 }
 
 /// The fields of a delayed entry of a stream ([`crate::wire::delayed`]); as many as can be read.

@@ -29,6 +29,7 @@ use super::world::{self, World};
 use super::{compile, declarations, engine, format};
 use crate::delivery::effect::Budget;
 use crate::delivery::millis::millis;
+use crate::delivery::text::hex;
 use crate::regular_file;
 
 /// A handler that can be called.
@@ -378,8 +379,7 @@ pub(crate) fn on_own_thread<T: Send>(
 
 /// The text of a digest: `sha256:` and 64 hexadecimal digits.
 pub(crate) fn name(digest: &[u8; 32]) -> Arc<str> {
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}").into()
+    format!("sha256:{}", hex(digest)).into()
 }
 
 fn generation() -> u64 {
