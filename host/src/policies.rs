@@ -211,11 +211,7 @@ impl Policies {
 
     /// The Redis type of a key.
     pub async fn kind_of(&self, key: &str) -> Result<String, Error> {
-        const COMMAND: &str = "TYPE";
-        reply::text(
-            COMMAND,
-            self.link.call(COMMAND, cmd(COMMAND).arg(key)).await?,
-        )
+        self.link.type_of(key).await
     }
 }
 

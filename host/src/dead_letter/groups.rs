@@ -76,18 +76,18 @@ impl Groups {
 
 #[derive(Default)]
 struct Counted {
-    total: u64,
-    groups: BTreeMap<String, Group>,
-    others: u64,
+    /// Without the causes.
+    found: Groups,
+    causes: BTreeMap<String, Group>,
 }
 
 impl Counted {
     fn add(&mut self, entry: &Entry, key: &str) {
-        self.total += 1;
+        self.found.total += 1;
         let signature = entry.signature_in(key);
-        let is_room = self.groups.len() < GROUPS_MAX;
-        if !is_room && !self.groups.contains_key(&signature) {
-            self.others += 1;
+        let is_room = self.causes.len() < GROUPS_MAX;
+        if !is_room && !self.causes.contains_key(&signature) {
+            self.found.others += 1;
             return;
         }
         let died_ms = entry.died_ms();
@@ -101,7 +101,7 @@ impl Counted {
             newest: String::new(),
             handler: None,
         };
-        let group = self.groups.entry(signature.clone()).or_insert_with(new);
+        let group = self.causes.entry(signature.clone()).or_insert_with(new);
         group.count += 1;
         let reason = entry.reason_in(key);
         if group.reasons.len() < REASONS_MAX || group.reasons.contains_key(reason) {
@@ -116,12 +116,11 @@ impl Counted {
     }
 
     fn groups(self) -> Groups {
-        let mut groups: Vec<Group> = self.groups.into_values().collect();
+        let mut groups: Vec<Group> = self.causes.into_values().collect();
         groups.sort_by(|a, b| b.count.cmp(&a.count).then(b.last_ms.cmp(&a.last_ms)));
         Groups {
-            total: self.total,
             groups,
-            others: self.others,
+            ..self.found
         }
     }
 }

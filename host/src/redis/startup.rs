@@ -274,16 +274,11 @@ async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
 }
 
 async fn is_of_type(link: &Link, key: &Key) -> Result<(), StartError> {
-    const COMMAND: &str = "TYPE";
-    let found = link.call(COMMAND, cmd(COMMAND).arg(&key.name)).await;
-    let found = match found {
+    let found = match link.type_of(&key.name).await {
         // Another node is away: what goes there waits in an outbox.
         Err(error) if key.is_elsewhere && error.class() != Class::Configuration => return Ok(()),
-        found => found,
+        found => found.map_err(|error| StartError::from_error(error, &key.name))?,
     };
-    let found = found
-        .and_then(|found| reply::text(COMMAND, found))
-        .map_err(|error| StartError::from_error(error, &key.name))?;
     if found == key.needed || found == "none" {
         return Ok(());
     }

@@ -167,6 +167,18 @@ impl Link {
         reply::count(command, &answer)
     }
 
+    /// Ask for the type of a key: `stream`, `list`, `none`, ...
+    ///
+    /// # Errors
+    /// As [`Link::call`].
+    pub(crate) async fn type_of(&self, key: &str) -> Result<String, Error> {
+        const COMMAND: &str = "TYPE";
+        reply::text(
+            COMMAND,
+            self.call(COMMAND, redis::cmd(COMMAND).arg(key)).await?,
+        )
+    }
+
     /// Ask several commands in one round trip: on a cluster, one for each node that has some of their keys.
     /// The reply to a refused one is a [`Value::ServerError`].
     ///
