@@ -297,8 +297,6 @@ impl Server {
     /// `None` if the right to ask is missing.
     async fn ask(link: &Link) -> Result<Option<Self>, Error> {
         let text = match link.call("INFO", &cmd("INFO")).await {
-            // RESP3: a verbatim string.
-            Ok(Value::VerbatimString { text, .. }) => text,
             Ok(value) => reply::text("INFO", value)?,
             Err(error) if error.is_missing_right() => return Ok(None),
             Err(error) => return Err(error),

@@ -26,11 +26,7 @@ pub struct Usage {
 /// Any of [`Error`]; `INFO` may be forbidden.
 pub async fn usage(link: &Link) -> Result<Usage, Error> {
     const COMMAND: &str = "INFO";
-    let text = match link.call(COMMAND, cmd(COMMAND).arg("cpu")).await? {
-        // RESP3: a verbatim string.
-        Value::VerbatimString { text, .. } => text,
-        value => reply::text(COMMAND, value)?,
-    };
+    let text = reply::text(COMMAND, link.call(COMMAND, cmd(COMMAND).arg("cpu")).await?)?;
     let seconds = |name: &str| {
         text.lines()
             .filter_map(|line| line.split_once(':'))
