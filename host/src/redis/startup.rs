@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use redis::{Value, cmd};
+use redis::cmd;
 
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};

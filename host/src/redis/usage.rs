@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis::{Value, cmd};
+use redis::cmd;
 
 use crate::redis::bare;
 use crate::redis::connection::{Connector, Link};
