@@ -21,7 +21,7 @@ pub fn id_of(signature: &str) -> String {
 }
 
 /// The dead letters of one cause.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Group {
     /// The id of the signature: filters take it.
     pub id: String,
@@ -94,12 +94,8 @@ impl Counted {
         let new = || Group {
             id: id_of(&signature),
             signature: signature.clone(),
-            count: 0,
-            reasons: BTreeMap::new(),
             first_ms: died_ms,
-            last_ms: 0,
-            newest: String::new(),
-            handler: None,
+            ..Group::default()
         };
         let group = self.causes.entry(signature.clone()).or_insert_with(new);
         group.count += 1;

@@ -265,11 +265,11 @@ pub(crate) async fn check_all(
 
 /// `INFO` is forbidden: name that right and the others that are missing.
 async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
-    let (user, rules) = match rights::lacking(link, needs).await? {
-        Some((user, rules)) if !rules.is_empty() => (user, rules),
-        Some((user, _)) => (user, vec!["+info".to_owned()]),
-        None => ("default".to_owned(), vec!["+info".to_owned()]),
-    };
+    let lacking = rights::lacking(link, needs).await?;
+    let (user, mut rules) = lacking.unwrap_or_else(|| ("default".to_owned(), Vec::new()));
+    if rules.is_empty() {
+        rules.push("+info".to_owned());
+    }
     Ok(StartError::MissingRights { user, rules })
 }
 

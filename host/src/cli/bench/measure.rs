@@ -257,7 +257,7 @@ impl Costs {
     pub(super) async fn begin(link: &Link) -> Result<Self, Failure> {
         forget_peak();
         Ok(Self {
-            redis: usage::usage(link).await?.cpu,
+            redis: usage::cpu(link).await?,
             host: cpu_of_this_process(),
             began: Instant::now(),
         })
@@ -269,7 +269,7 @@ impl Costs {
 
     pub(super) async fn end(self, link: &Link, elapsed: Duration) -> Result<Measured, Failure> {
         let host_cpu = cpu_of_this_process().saturating_sub(self.host);
-        let redis_cpu = usage::usage(link).await?.cpu.saturating_sub(self.redis);
+        let redis_cpu = usage::cpu(link).await?.saturating_sub(self.redis);
         Ok(Measured {
             elapsed,
             host_cpu,
