@@ -1,7 +1,7 @@
 //! One measurement: a queue full of messages, the real loop, and its cost.
 
 use std::fs;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -53,7 +53,7 @@ pub(super) struct Load {
 }
 
 /// The result.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
     /// From the first read to the last acknowledgement.
     pub(super) elapsed: Duration,
@@ -275,8 +275,7 @@ impl Costs {
             host_cpu,
             redis_cpu,
             peak_memory: peak(),
-            calls: Vec::new(),
-            journeys: Vec::new(),
+            ..Measured::default()
         })
     }
 }
@@ -286,7 +285,7 @@ struct Running {
     start: Instant,
     metrics: Arc<Metrics>,
     control: mpsc::Sender<Control>,
-    times: Arc<std::sync::Mutex<Times>>,
+    times: Arc<parking_lot::Mutex<Times>>,
     driver: tokio::task::JoinHandle<runtime::Exit>,
 }
 
@@ -330,8 +329,7 @@ impl Running {
         while Arc::strong_count(&self.times) > 1 && began.elapsed() < STALLED_AFTER {
             sleep(POLL_EVERY).await;
         }
-        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(std::mem::take(&mut *times))
+        Ok(std::mem::take(&mut *self.times.lock()))
     }
 }
 
