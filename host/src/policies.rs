@@ -128,14 +128,9 @@ impl QueuePolicies {
 }
 
 /// The policies of a server.
+#[derive(Debug)]
 pub struct Policies {
     link: Link,
-}
-
-impl fmt::Debug for Policies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Policies").finish_non_exhaustive()
-    }
 }
 
 impl Policies {
@@ -216,11 +211,7 @@ impl Policies {
 
     /// The Redis type of a key.
     pub async fn kind_of(&self, key: &str) -> Result<String, Error> {
-        const COMMAND: &str = "TYPE";
-        reply::text(
-            COMMAND,
-            self.link.call(COMMAND, cmd(COMMAND).arg(key)).await?,
-        )
+        self.link.type_of(key).await
     }
 }
 

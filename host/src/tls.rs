@@ -1,5 +1,6 @@
 //! The encryption of HTTP and of telemetry: the certificates that are trusted.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -40,18 +41,15 @@ fn trusting(roots: RootCertStore) -> Result<ClientConfig, String> {
 }
 
 fn of_file(path: &Path) -> Result<RootCertStore, String> {
-    let wrong = |why: String| format!("cannot read the certificates in {}: {why}", path.display());
+    let wrong =
+        |why: &dyn Display| format!("cannot read the certificates in {}: {why}", path.display());
     let mut roots = RootCertStore::empty();
-    for certificate in
-        CertificateDer::pem_file_iter(path).map_err(|error| wrong(error.to_string()))?
-    {
-        let certificate = certificate.map_err(|error| wrong(error.to_string()))?;
-        roots
-            .add(certificate)
-            .map_err(|error| wrong(error.to_string()))?;
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))? {
+        let certificate = certificate.map_err(|error| wrong(&error))?;
+        roots.add(certificate).map_err(|error| wrong(&error))?;
     }
     match roots.is_empty() {
-        true => Err(wrong("there is none".to_owned())),
+        true => Err(wrong(&"there is none")),
         false => Ok(roots),
     }
 }

@@ -22,7 +22,7 @@ pub struct Candidate {
 }
 
 /// What a handler says to a dead letter.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// `ack`, `nack-requeue`, `drop`, `fault`; the reason of a message that no handler sees, such as `malformed` or
     /// `oversize`.
@@ -98,10 +98,8 @@ impl Verdict {
     fn unrun(word: &'static str, detail: String) -> Self {
         Self {
             word,
-            fault: None,
             detail: Some(detail),
-            duration: None,
-            log: None,
+            ..Self::default()
         }
     }
 
@@ -116,8 +114,7 @@ impl Verdict {
             word,
             fault,
             detail,
-            duration: None,
-            log: None,
+            ..Self::default()
         }
     }
 

@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use crate::cli::flags::{All, Common, checked};
 use crate::cli::message;
-use crate::cli::text::{millis, or_dash, size};
+use crate::cli::text::{or_dash, size};
 use crate::cli::{Exit, Failure, Variables, output};
 use crate::config::{self, ByteSize, Collected, Config, Effective, Problem, ProblemKind, Value};
 use crate::host::component;
-use crate::sandbox::{Description, ExitCodes, Import, Need, Settings, Start};
+use crate::sandbox::{Description, ExitCodes, Need, Settings, Start};
 
 /// Say what a component is and needs, or whether a configuration is right
 #[derive(Debug, clap::Args)]
@@ -107,9 +107,13 @@ struct CheckedConfig<'a> {
 
 fn check_component(file: &Path, settings: &Settings, json: bool) -> Result<Exit, Failure> {
     let sandbox = component::load(file, settings)?;
-    let component = ComponentJson::new(sandbox.describe(), sandbox.digest());
-    output::either(json, &component, |_| {
-        component_text(sandbox.describe(), sandbox.digest(), settings)
+    let component = ComponentJson {
+        ok: true,
+        digest: sandbox.digest(),
+        description: sandbox.describe(),
+    };
+    output::either(json, &component, |component| {
+        component_text(component.description, component.digest, settings)
     })
 }
 
@@ -118,72 +122,8 @@ fn check_component(file: &Path, settings: &Settings, json: bool) -> Result<Exit,
 struct ComponentJson<'a> {
     ok: bool,
     digest: &'a str,
-    interface: &'a str,
-    exports: &'a [String],
-    imports: Vec<ImportJson<'a>>,
-    size_bytes: u64,
-    compile_ms: u64,
-    /// Whether it was compiled before; then `compile_ms` is the time to read it.
-    cached: bool,
-    memories: u32,
-    memory_initial_bytes: u64,
-    tables: u32,
-    table_initial_elements: u64,
-    pooling: bool,
-    /// Whether an instance begins from a snapshot, and if not, why: `short`, `snapshot` or `whole`.
-    start: &'a Start,
-    /// For a program: `all`, or `0-1`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exit_codes: Option<&'static str>,
-}
-
-#[derive(Serialize)]
-struct ImportJson<'a> {
-    name: &'a str,
-    /// `nothing`, `inert`, `grant` (it is given) or `unknown`.
-    needs: &'static str,
-    grant: Option<&'static str>,
-}
-
-impl<'a> From<&'a Import> for ImportJson<'a> {
-    fn from(import: &'a Import) -> Self {
-        let (needs, grant) = match import.need {
-            Need::Nothing => ("nothing", None),
-            Need::Inert => ("inert", None),
-            Need::Grant(grant) => ("grant", Some(grant)),
-            Need::Unknown => ("unknown", None),
-        };
-        Self {
-            name: &import.name,
-            needs,
-            grant,
-        }
-    }
-}
-
-impl<'a> ComponentJson<'a> {
-    fn new(description: &'a Description, digest: &'a str) -> Self {
-        Self {
-            ok: true,
-            digest,
-            interface: &description.interface,
-            exports: &description.exports,
-            imports: description.imports.iter().map(ImportJson::from).collect(),
-            size_bytes: description.size,
-            compile_ms: millis(description.compile),
-            cached: description.cached,
-            memories: description.memories,
-            memory_initial_bytes: description.memory_initial,
-            tables: description.tables,
-            table_initial_elements: description.table_initial,
-            pooling: description.pooling,
-            start: &description.start,
-            exit_codes: description.exit_codes.map(|codes| match codes {
-                ExitCodes::All => "all",
-                ExitCodes::ZeroOrOne => "0-1",
-            }),
-        }
-    }
+    #[serde(flatten)]
+    description: &'a Description,
 }
 
 fn component_text(description: &Description, digest: &str, settings: &Settings) -> String {

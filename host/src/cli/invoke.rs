@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::cli::flags::{Flags, Sandboxed};
 use crate::cli::message::{Body, Header, header, headers};
@@ -102,10 +102,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     })?;
     let verdict = Verdict::new(&report.outcome);
     let invoked = Invoked {
-        outcome: verdict.outcome,
-        delay_ms: verdict.delay.map(text::millis),
-        reason: verdict.reason,
-        fault: verdict.fault,
+        verdict,
         duration_us: text::micros(report.duration),
         memory_bytes: report.memory_bytes,
         effects: effects::Effects::of(&report, prefix),
@@ -145,14 +142,8 @@ pub(super) async fn call(
 /// The shape of `--json`.
 #[derive(Serialize)]
 struct Invoked<'a> {
-    /// `ack`, `nack-requeue`, `drop` or `fault`.
-    outcome: &'static str,
-    /// The delay that the handler asks for.
-    delay_ms: Option<u64>,
-    /// The handler's reason, or the detail of the fault.
-    reason: Option<&'a str>,
-    /// The kind of fault.
-    fault: Option<&'a str>,
+    #[serde(flatten)]
+    verdict: Verdict<'a>,
     duration_us: u64,
     memory_bytes: usize,
     #[serde(flatten)]
@@ -160,13 +151,22 @@ struct Invoked<'a> {
     logs: Vec<&'a str>,
 }
 
-/// An outcome in words.
-#[derive(Clone, Copy, Debug, Default)]
+/// An outcome in words. As JSON, the delay is in milliseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Verdict<'a> {
+    /// `ack`, `nack-requeue`, `drop` or `fault`.
     pub(super) outcome: &'static str,
+    /// The delay that the handler asks for.
+    #[serde(rename = "delay_ms", serialize_with = "as_millis")]
     pub(super) delay: Option<Duration>,
+    /// The handler's reason, or the detail of the fault.
     pub(super) reason: Option<&'a str>,
+    /// The kind of fault.
     pub(super) fault: Option<&'a str>,
+}
+
+fn as_millis<S: Serializer>(delay: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    delay.map(text::millis).serialize(serializer)
 }
 
 impl<'a> Verdict<'a> {

@@ -35,10 +35,6 @@ impl Named {
         let name = self.name.as_ref().or(self.queue.as_ref())?;
         name.contains(['*', '?']).then_some(name)
     }
-
-    fn into_name(self) -> Option<String> {
-        self.name.or(self.queue)
-    }
 }
 
 /// Work on the queue that is named, or that the settings say.
@@ -49,7 +45,7 @@ pub(super) fn with_queue<T>(
     command: &str,
     work: impl AsyncFnOnce(&Session, FoundQueue) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let Some(name) = which.into_name() else {
+    let Some(name) = which.name.or(which.queue) else {
         let (redis, found) = of_settings(flags.sources(variables), command)?;
         return ask_at(&redis, command, async |session| work(session, found).await);
     };

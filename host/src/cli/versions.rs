@@ -8,7 +8,7 @@ use crate::cli::text::{one_line, short_digest, size};
 use crate::cli::{Common, Exit, Failure, Reach, Variables, ask, output};
 use crate::redis::Error;
 use crate::rollout::follower::HostSeen;
-use crate::rollout::store::{Store, StoredVersions, Verdicts};
+use crate::rollout::store::{Store, Stored, StoredVersions, Verdicts};
 
 /// List the versions stored for a queue, and what each host runs
 #[derive(Debug, clap::Args)]
@@ -38,15 +38,10 @@ struct Shown<'a> {
 
 #[derive(Serialize)]
 struct Version<'a> {
-    version: u64,
-    digest: &'a str,
-    size_bytes: u64,
-    at_ms: u64,
-    by: &'a str,
-    /// The host that has kept it after its trial.
-    kept: Option<&'a str>,
-    /// The host that has given it up, and why.
-    given_up: Option<&'a str>,
+    #[serde(flatten)]
+    stored: &'a Stored,
+    #[serde(flatten)]
+    verdicts: &'a Verdicts,
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
@@ -73,15 +68,7 @@ fn shown<'a>(
 ) -> Shown<'a> {
     let known = |number: u64| (number > 0).then_some(number);
     let stored = report.stored.iter().zip(verdicts);
-    let stored = stored.map(|(stored, verdicts)| Version {
-        version: stored.number,
-        digest: &stored.digest,
-        size_bytes: stored.size,
-        at_ms: stored.at_ms,
-        by: &stored.by,
-        kept: verdicts.kept.as_deref(),
-        given_up: verdicts.rejected.as_deref(),
-    });
+    let stored = stored.map(|(stored, verdicts)| Version { stored, verdicts });
     Shown {
         queue,
         wanted: known(report.requested),
@@ -113,26 +100,26 @@ fn text(shown: &Shown<'_>) -> String {
     text
 }
 
-fn row(shown: &Shown<'_>, version: &Version<'_>) -> [String; 6] {
-    let is = |number: Option<u64>| number == Some(version.version);
+fn row(shown: &Shown<'_>, Version { stored, verdicts }: &Version<'_>) -> [String; 6] {
+    let is = |number: Option<u64>| number == Some(stored.number);
     let mut remarks = Vec::new();
     if is(shown.wanted) {
         remarks.push("wanted".to_owned());
     } else if is(shown.before) {
         remarks.push("before".to_owned());
     }
-    if let Some(given_up) = version.given_up {
+    if let Some(given_up) = &verdicts.rejected {
         remarks.push(format!("given up by {given_up}"));
-    } else if let Some(kept) = version.kept {
+    } else if let Some(kept) = &verdicts.kept {
         remarks.push(format!("kept by {kept}"));
     }
-    let at = UNIX_EPOCH + Duration::from_millis(version.at_ms);
+    let at = UNIX_EPOCH + Duration::from_millis(stored.at_ms);
     [
-        version.version.to_string(),
-        short_digest(version.digest).to_owned(),
-        size(version.size_bytes),
+        stored.number.to_string(),
+        short_digest(&stored.digest).to_owned(),
+        size(stored.size),
         humantime::format_rfc3339_seconds(at).to_string(),
-        version.by.to_owned(),
+        stored.by.clone(),
         remarks.join(", "),
     ]
 }

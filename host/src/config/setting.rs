@@ -90,6 +90,40 @@ pub struct Setting<T> {
     value: PhantomData<fn() -> T>,
 }
 
+/// The facts that a definition may state, each as a function that sets one field.
+macro_rules! stated {
+    ($($(#[$doc:meta])+ $fact:ident($($value:ident: $type:ty)?) = $set:expr;)+) => {
+        impl<T: Value> Setting<T> {$(
+            $(#[$doc])+
+            pub(super) const fn $fact(mut self $(, $value: $type)?) -> Self {
+                self.facts.$fact = $set;
+                self
+            }
+        )+}
+    };
+}
+
+stated! {
+    /// The text of the default.
+    default(text: &'static str) = Some(text);
+    /// There is no default. This text says what follows if nobody sets it.
+    unset(meaning: &'static str) = meaning;
+    /// A flag (and variable) with another name than the key.
+    flag(flag: &'static str) = Some(flag);
+    /// Only a variable may hold it: files are shared, and every user can read the flags of a process.
+    variable_only() = true;
+    /// It may change while a host runs: by a policy, or in the file.
+    live() = true;
+    /// It may change in the file while a host runs, but not by a policy.
+    live_in_file() = true;
+    /// It needs this setting as well.
+    only_with(other: &'static dyn Definition) = Some(other);
+    /// It does nothing without this setting.
+    idle_without(other: &'static dyn Definition) = Some(other);
+    /// It has a meaning for these kinds of queues only.
+    kinds(kinds: &'static Kinds) = Some(kinds);
+}
+
 impl<T: Value> Setting<T> {
     pub(super) const fn new(
         key: &'static str,
@@ -116,60 +150,6 @@ impl<T: Value> Setting<T> {
             loses: None,
             value: PhantomData,
         }
-    }
-
-    /// The text of the default.
-    pub(super) const fn default(mut self, text: &'static str) -> Self {
-        self.facts.default = Some(text);
-        self
-    }
-
-    /// There is no default. This text says what follows if nobody sets it.
-    pub(super) const fn unset(mut self, meaning: &'static str) -> Self {
-        self.facts.unset = meaning;
-        self
-    }
-
-    /// A flag (and variable) with another name than the key.
-    pub(super) const fn flag(mut self, flag: &'static str) -> Self {
-        self.facts.flag = Some(flag);
-        self
-    }
-
-    /// Only a variable may hold it: files are shared, and every user can read the flags of a process.
-    pub(super) const fn variable_only(mut self) -> Self {
-        self.facts.variable_only = true;
-        self
-    }
-
-    /// It may change while a host runs: by a policy, or in the file.
-    pub(super) const fn live(mut self) -> Self {
-        self.facts.live = true;
-        self
-    }
-
-    /// It may change in the file while a host runs, but not by a policy.
-    pub(super) const fn live_in_file(mut self) -> Self {
-        self.facts.live_in_file = true;
-        self
-    }
-
-    /// It needs this setting as well.
-    pub(super) const fn only_with(mut self, other: &'static dyn Definition) -> Self {
-        self.facts.only_with = Some(other);
-        self
-    }
-
-    /// It does nothing without this setting.
-    pub(super) const fn idle_without(mut self, other: &'static dyn Definition) -> Self {
-        self.facts.idle_without = Some(other);
-        self
-    }
-
-    /// It has a meaning for these kinds of queues only.
-    pub(super) const fn kinds(mut self, kinds: &'static Kinds) -> Self {
-        self.facts.kinds = Some(kinds);
-        self
     }
 
     /// A condition on the value that the type alone does not express.

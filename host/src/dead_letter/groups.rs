@@ -6,6 +6,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::{DeadLetters, Entry, Error, Filter, Scan};
+use crate::delivery::text::hex;
 
 /// The most causes that are counted one by one.
 pub const GROUPS_MAX: usize = 1000;
@@ -16,13 +17,11 @@ const ID_BYTES: usize = 4;
 
 /// The id of a signature: short enough to be typed.
 pub fn id_of(signature: &str) -> String {
-    let digest = Sha256::digest(signature);
-    let bytes = digest[..ID_BYTES].iter();
-    bytes.map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(signature)[..ID_BYTES])
 }
 
 /// The dead letters of one cause.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Group {
     /// The id of the signature: filters take it.
     pub id: String,
@@ -77,32 +76,28 @@ impl Groups {
 
 #[derive(Default)]
 struct Counted {
-    total: u64,
-    groups: BTreeMap<String, Group>,
-    others: u64,
+    /// Without the causes.
+    found: Groups,
+    causes: BTreeMap<String, Group>,
 }
 
 impl Counted {
     fn add(&mut self, entry: &Entry, key: &str) {
-        self.total += 1;
+        self.found.total += 1;
         let signature = entry.signature_in(key);
-        let is_room = self.groups.len() < GROUPS_MAX;
-        if !is_room && !self.groups.contains_key(&signature) {
-            self.others += 1;
+        let is_room = self.causes.len() < GROUPS_MAX;
+        if !is_room && !self.causes.contains_key(&signature) {
+            self.found.others += 1;
             return;
         }
         let died_ms = entry.died_ms();
         let new = || Group {
             id: id_of(&signature),
             signature: signature.clone(),
-            count: 0,
-            reasons: BTreeMap::new(),
             first_ms: died_ms,
-            last_ms: 0,
-            newest: String::new(),
-            handler: None,
+            ..Group::default()
         };
-        let group = self.groups.entry(signature.clone()).or_insert_with(new);
+        let group = self.causes.entry(signature.clone()).or_insert_with(new);
         group.count += 1;
         let reason = entry.reason_in(key);
         if group.reasons.len() < REASONS_MAX || group.reasons.contains_key(reason) {
@@ -117,12 +112,11 @@ impl Counted {
     }
 
     fn groups(self) -> Groups {
-        let mut groups: Vec<Group> = self.groups.into_values().collect();
+        let mut groups: Vec<Group> = self.causes.into_values().collect();
         groups.sort_by(|a, b| b.count.cmp(&a.count).then(b.last_ms.cmp(&a.last_ms)));
         Groups {
-            total: self.total,
             groups,
-            others: self.others,
+            ..self.found
         }
     }
 }

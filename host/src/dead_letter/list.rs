@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::{DeadLetters, Entry, Error};
 use crate::delivery::message::Headers;
+use crate::delivery::text::hex;
 use crate::redis::reply;
 use crate::redis::script::Script;
 use crate::wire::dead_letter::replay::{self, Replaying};
@@ -31,9 +32,7 @@ const ID_BYTES: usize = 16;
 
 /// The id of an entry: equal values share it.
 pub(super) fn id_of(value: &[u8]) -> String {
-    let digest = Sha256::digest(value);
-    let bytes = digest[..ID_BYTES].iter();
-    bytes.map(|byte| format!("{byte:02x}")).collect()
+    hex(&Sha256::digest(value)[..ID_BYTES])
 }
 
 /// How many entries to read at once: more where the last ones were small.

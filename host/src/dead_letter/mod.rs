@@ -383,9 +383,7 @@ impl DeadLetters {
 
     /// The type of the key; `None` if the user may not ask.
     async fn redis_type(&self) -> Result<Option<String>, Error> {
-        const COMMAND: &str = "TYPE";
-        let answer = self.link.call(COMMAND, cmd(COMMAND).arg(&self.key)).await;
-        match answer.and_then(|answer| reply::text(COMMAND, answer)) {
+        match self.link.type_of(&self.key).await {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.is_missing_right() => Ok(None),
             Err(error) => Err(self.failed(error)),

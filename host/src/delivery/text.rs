@@ -46,6 +46,11 @@ pub fn format_up_to(max: usize, value: fmt::Arguments<'_>) -> String {
     out.text
 }
 
+/// Bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Whether a character could act on a terminal or forge a line: control characters (except tabs), line
 /// separators and marks of the writing direction.
 pub fn acts(c: char) -> bool {

@@ -4,20 +4,21 @@
 use std::fmt::Display;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
 use super::rules::{HostPattern, Reach, address_of};
@@ -97,9 +98,9 @@ pub(super) struct Line {
 }
 
 impl Service<Uri> for Connector {
-    type Response = Wire;
+    type Response = Pin<Wire>;
     type Error = HttpError;
-    type Future = Promise<Result<Wire, HttpError>>;
+    type Future = Promise<Result<Pin<Wire>, HttpError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), HttpError>> {
         Poll::Ready(Ok(()))
@@ -112,7 +113,7 @@ impl Service<Uri> for Connector {
 }
 
 impl Line {
-    async fn connect(&self, uri: &Uri) -> Result<Wire, HttpError> {
+    async fn connect(&self, uri: &Uri) -> Result<Pin<Wire>, HttpError> {
         let wrong = |what: &str| HttpError::Connect(format!("{what} is missing"));
         let host = uri.host().ok_or_else(|| wrong("the host"))?;
         let host = url::Host::parse(host).map_err(|error| HttpError::Dns(error.to_string()))?;
@@ -123,7 +124,7 @@ impl Line {
             .await
             .map_err(|_| wrong("the pool"))?;
         if let Some(answering) = &self.answering {
-            return Ok(Wire::new(stand_in::connect(answering, uri), false, permit));
+            return Ok(Wire::new(stand_in::connect(answering, uri), permit));
         }
         let addresses =
             allowed_addresses(&self.resolver, &self.pattern, &self.reach, &host).await?;
@@ -131,7 +132,7 @@ impl Line {
         // Small requests leave at once.
         drop(stream.set_nodelay(true));
         let Some(tls) = &self.tls else {
-            return Ok(Wire::new(stream, false, permit));
+            return Ok(Wire::new(stream, permit));
         };
         let failed = |error: &dyn Display| HttpError::Tls(bounded(&error.to_string()));
         let name = match address_of(&host) {
@@ -140,8 +141,7 @@ impl Line {
         };
         let stream = tls.connect(name, stream).await;
         let stream = stream.map_err(|error| failed(&error))?;
-        let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-        Ok(Wire::new(stream, is_h2, permit))
+        Ok(Wire::new(stream, permit))
     }
 }
 
@@ -166,71 +166,58 @@ async fn dial(addresses: &[IpAddr], port: u16) -> Result<TcpStream, HttpError> {
 }
 
 /// A stream of any kind.
-trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Whether both sides have agreed on HTTP/2.
+    fn is_h2(&self) -> bool {
+        false
+    }
+}
 
-/// A connection. It counts against its rule until it is closed.
+impl Duplex for TcpStream {}
+impl Duplex for DuplexStream {}
+
+impl Duplex for TlsStream<TcpStream> {
+    fn is_h2(&self) -> bool {
+        self.get_ref().1.alpn_protocol() == Some(b"h2")
+    }
+}
+
+/// A connection: a pointer to its stream, which reads and writes in its place when it is pinned. It counts
+/// against its rule until it is closed.
 pub(super) struct Wire {
     io: TokioIo<Box<dyn Duplex>>,
-    is_h2: bool,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Wire {
-    fn new(stream: impl Duplex + 'static, is_h2: bool, permit: OwnedSemaphorePermit) -> Self {
-        Self {
-            io: TokioIo::new(Box::new(stream)),
-            is_h2,
+    fn new(stream: impl Duplex + 'static, permit: OwnedSemaphorePermit) -> Pin<Self> {
+        let io = TokioIo::new(Box::new(stream) as Box<dyn Duplex>);
+        Pin::new(Self {
+            io,
             _permit: permit,
-        }
+        })
     }
 }
 
-impl Connection for Wire {
+impl Deref for Wire {
+    type Target = TokioIo<Box<dyn Duplex>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.io
+    }
+}
+
+impl DerefMut for Wire {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.io
+    }
+}
+
+impl Connection for Pin<Wire> {
     fn connected(&self) -> Connected {
-        match self.is_h2 {
+        match self.inner().is_h2() {
             true => Connected::new().negotiated_h2(),
             false => Connected::new(),
         }
-    }
-}
-
-impl Read for Wire {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buffer)
-    }
-}
-
-impl Write for Wire {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, buffers)
     }
 }

@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::delivery::text::{printable, truncated};
 use crate::delivery::trace::Trace;
 use crate::sandbox::Origin;
+use crate::telemetry::logging::Throttle;
 
 /// Events in a second, of all attempts together. The metrics count all.
 const PER_SECOND: u32 = 20;
@@ -16,20 +16,19 @@ const PER_SECOND: u32 = 20;
 const TEXT_MAX: usize = 256;
 
 /// The events of the present second.
-#[derive(Debug, Default)]
-pub(super) struct Denials(Mutex<State>);
+#[derive(Debug)]
+pub(super) struct Denials(Throttle);
 
-#[derive(Debug, Default)]
-struct State {
-    since: Option<Instant>,
-    logged: u32,
-    suppressed: u64,
+impl Default for Denials {
+    fn default() -> Self {
+        Self(Throttle::bursts(Duration::from_secs(1), PER_SECOND))
+    }
 }
 
 impl Denials {
     /// Log a denial: of what, why, and what would allow it.
     pub(super) fn log(&self, origin: &Origin, denied: &str, why: &str, rule: &str) {
-        let Some(suppressed) = self.admit(Instant::now()) else {
+        let Some(suppressed) = self.0.pass("denied", Instant::now()) else {
             return;
         };
         let bounded = |text| printable(truncated(text, TEXT_MAX));
@@ -48,22 +47,6 @@ impl Denials {
             "a handler wanted what it is not granted"
         );
     }
-
-    /// How many events were suppressed since the last one; `None` = this one is, too.
-    fn admit(&self, now: Instant) -> Option<u64> {
-        let mut state = self.0.lock();
-        let is_over = |since: Instant| now.duration_since(since) >= Duration::from_secs(1);
-        if state.since.is_none_or(is_over) {
-            state.since = Some(now);
-            state.logged = 0;
-        }
-        if state.logged >= PER_SECOND {
-            state.suppressed += 1;
-            return None;
-        }
-        state.logged += 1;
-        Some(std::mem::take(&mut state.suppressed))
-    }
 }
 
 #[cfg(test)]
@@ -75,11 +58,14 @@ mod tests {
         let denials = Denials::default();
         let start = Instant::now();
         let admitted = (0..1_000)
-            .filter(|_| denials.admit(start).is_some())
+            .filter(|_| denials.0.pass("denied", start).is_some())
             .count();
         assert_eq!(admitted, PER_SECOND as usize);
         let later = start + Duration::from_secs(1);
-        assert_eq!(denials.admit(later), Some(1_000 - u64::from(PER_SECOND)));
-        assert_eq!(denials.admit(later), Some(0));
+        assert_eq!(
+            denials.0.pass("denied", later),
+            Some(1_000 - u64::from(PER_SECOND))
+        );
+        assert_eq!(denials.0.pass("denied", later), Some(0));
     }
 }

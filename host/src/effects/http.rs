@@ -28,7 +28,7 @@ use super::rules::{HttpRule, Part, Template};
 use super::secrets::Secrets;
 use super::stand_in::Answering;
 use super::target::Target;
-use crate::delivery::text::{printable, truncated};
+use crate::delivery::text::{hex, printable, truncated};
 use crate::sandbox::{Body, HttpError, Origin};
 use crate::telemetry::rules::{RequestEnd, RuleCounts};
 
@@ -211,7 +211,7 @@ impl Pool {
 
     async fn exchange(
         self: &Arc<Self>,
-        allowed: Allowed<'_>,
+        mut allowed: Allowed<'_>,
         secrets: &Secrets,
         tally: &mut Tally,
     ) -> Result<Response<Incoming>, HttpError> {
@@ -220,18 +220,11 @@ impl Pool {
         let uri = allowed.target.uri();
         let uri =
             uri.map_err(|error| HttpError::Denied(format!("the URL is not valid: {error}")))?;
+        allowed.add_headers(&self.rule, secrets).await?;
         let mut request = Request::new(allowed.body);
-        *request.method_mut() = allowed.method.clone();
+        *request.method_mut() = allowed.method;
         *request.uri_mut() = uri;
         *request.headers_mut() = allowed.headers;
-        let added = Added {
-            rule: &self.rule,
-            origin: allowed.origin,
-            ordinal: allowed.ordinal,
-            group: allowed.group,
-            method: &allowed.method,
-        };
-        added.add(request.headers_mut(), secrets).await?;
         let authority = allowed.target.authority();
         let client = self.sit(&authority);
         tally.authority = Some(authority);
@@ -311,28 +304,21 @@ fn end_of(error: &HttpError) -> RequestEnd {
     }
 }
 
-/// The headers that the host adds.
-struct Added<'a> {
-    rule: &'a HttpRule,
-    origin: &'a Origin,
-    ordinal: u32,
-    group: Option<&'a str>,
-    method: &'a Method,
-}
-
-impl Added<'_> {
-    async fn add(&self, headers: &mut HeaderMap, secrets: &Secrets) -> Result<(), HttpError> {
+impl Allowed<'_> {
+    /// Add the headers of the host.
+    async fn add_headers(&mut self, rule: &HttpRule, secrets: &Secrets) -> Result<(), HttpError> {
+        let headers = &mut self.headers;
         let changes_nothing = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
-        if let Some(name) = &self.rule.idempotency_key {
+        if let Some(name) = &rule.idempotency_key {
             let suffix = headers.remove(name);
-            if !changes_nothing.contains(self.method) {
+            if !changes_nothing.contains(&self.method) {
                 let suffix = suffix.as_ref().map(HeaderValue::as_bytes);
                 let key = idempotency_key(self.group, self.origin, self.ordinal, suffix);
                 let key = HeaderValue::try_from(key);
                 headers.insert(name, key.map_err(|e| HttpError::Denied(e.to_string()))?);
             }
         }
-        if self.rule.traceparent && !headers.contains_key("traceparent") {
+        if rule.traceparent && !headers.contains_key("traceparent") {
             for (name, value) in [
                 ("traceparent", &self.origin.traceparent),
                 ("tracestate", &self.origin.tracestate),
@@ -345,7 +331,7 @@ impl Added<'_> {
                 }
             }
         }
-        for (name, template) in &self.rule.headers {
+        for (name, template) in &rule.headers {
             headers.insert(name, fill(template, name, secrets).await?);
         }
         Ok(())
@@ -402,9 +388,7 @@ fn idempotency_key(
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let digest: [u8; 32] = Sha256::digest(bytes).into();
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256-{hex}")
+    format!("sha256-{}", hex(&Sha256::digest(bytes)))
 }
 
 /// Why the client has no response.

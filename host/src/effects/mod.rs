@@ -150,67 +150,6 @@ impl Inner {
         Ok(place.get_or_init(|| pool))
     }
 
-    async fn send(
-        &self,
-        origin: &Origin,
-        ordinal: u32,
-        request: HttpRequest,
-    ) -> Result<Response<Body>, HttpError> {
-        let now = Instant::now();
-        let denied = |why: String| {
-            self.counts.http_denied.inc();
-            HttpError::Denied(why)
-        };
-        let target = Target::parse(&request.url).map_err(|why| {
-            let why = format!("the URL {why}");
-            // What is before an `@` may be a password.
-            let url = request.url.split(['?', '#']).next().unwrap_or_default();
-            let url = url.rsplit('@').next().unwrap_or_default();
-            self.denials.log(origin, url, &why, "no rule");
-            denied(why)
-        })?;
-        let what = || format!("{} {}", request.method, target.without_query());
-        let method = Method::from_bytes(request.method.as_bytes()).ok();
-        let method = method.filter(|method| method.as_str().len() <= METHOD_MAX);
-        let method = method.ok_or_else(|| denied("the method is not valid".to_owned()))?;
-        let mut rules = self.rules.http.iter().enumerate();
-        let Some((index, rule)) = rules.find(|(_, rule)| rule.allows(&method, &target)) else {
-            let why = "no rule of `[[grant.http]]` allows it";
-            self.denials
-                .log(origin, &what(), why, &suggestion(&method, &target));
-            return Err(denied(format!("{why}: {}", what())));
-        };
-        let headers = headers(&request.headers, &target, &request.body).map_err(|why| {
-            self.counts.http[index].ended(RequestEnd::Denied);
-            self.denials.log(origin, &what(), &why, "no rule");
-            HttpError::Denied(why)
-        })?;
-        let pool = Arc::clone(self.pool(index).map_err(HttpError::Tls)?);
-        let timeout = request.timeout.unwrap_or(rule.timeout).min(rule.timeout);
-        let allowed = Allowed {
-            origin,
-            ordinal,
-            group: self.rules.group.as_deref(),
-            target: target.clone(),
-            deadline: (now + timeout).min(origin.deadline.into()),
-            method,
-            headers,
-            body: request.body,
-        };
-        let response = pool.send(allowed, &self.secrets).await;
-        if let Err(HttpError::Denied(why)) = &response
-            && why.ends_with(NOT_ALLOWED)
-        {
-            let (name, host) = (&rule.name, &rule.host);
-            let remedy = format!(
-                "`networks` in the rule `{name}` ({host}), if the server is meant to be there"
-            );
-            let what = format!("{} {}", request.method, target.without_query());
-            self.denials.log(origin, &what, why, &remedy);
-        }
-        response
-    }
-
     async fn resolve(&self, origin: &Origin, name: &str) -> Result<Vec<SocketAddr>, LookupError> {
         let denied = |why: &str, remedy: &str| {
             self.counts.tcp_denied.inc();
@@ -309,7 +248,60 @@ impl Provider for Effects {
         ordinal: u32,
         request: HttpRequest,
     ) -> Result<Response<Body>, HttpError> {
-        self.0.send(origin, ordinal, request).await
+        let inner = &self.0;
+        let now = Instant::now();
+        let denied = |why: String| {
+            inner.counts.http_denied.inc();
+            HttpError::Denied(why)
+        };
+        let target = Target::parse(&request.url).map_err(|why| {
+            let why = format!("the URL {why}");
+            // What is before an `@` may be a password.
+            let url = request.url.split(['?', '#']).next().unwrap_or_default();
+            let url = url.rsplit('@').next().unwrap_or_default();
+            inner.denials.log(origin, url, &why, "no rule");
+            denied(why)
+        })?;
+        let what = || format!("{} {}", request.method, target.without_query());
+        let method = Method::from_bytes(request.method.as_bytes()).ok();
+        let method = method.filter(|method| method.as_str().len() <= METHOD_MAX);
+        let method = method.ok_or_else(|| denied("the method is not valid".to_owned()))?;
+        let mut rules = inner.rules.http.iter().enumerate();
+        let Some((index, rule)) = rules.find(|(_, rule)| rule.allows(&method, &target)) else {
+            let why = "no rule of `[[grant.http]]` allows it";
+            inner
+                .denials
+                .log(origin, &what(), why, &suggestion(&method, &target));
+            return Err(denied(format!("{why}: {}", what())));
+        };
+        let headers = headers(&request.headers, &target, &request.body).map_err(|why| {
+            inner.counts.http[index].ended(RequestEnd::Denied);
+            inner.denials.log(origin, &what(), &why, "no rule");
+            HttpError::Denied(why)
+        })?;
+        let pool = Arc::clone(inner.pool(index).map_err(HttpError::Tls)?);
+        let timeout = request.timeout.unwrap_or(rule.timeout).min(rule.timeout);
+        let allowed = Allowed {
+            origin,
+            ordinal,
+            group: inner.rules.group.as_deref(),
+            target: target.clone(),
+            deadline: (now + timeout).min(origin.deadline.into()),
+            method,
+            headers,
+            body: request.body,
+        };
+        let response = pool.send(allowed, &inner.secrets).await;
+        if let Err(HttpError::Denied(why)) = &response
+            && why.ends_with(NOT_ALLOWED)
+        {
+            let (name, host) = (&rule.name, &rule.host);
+            let remedy = format!(
+                "`networks` in the rule `{name}` ({host}), if the server is meant to be there"
+            );
+            inner.denials.log(origin, &what(), why, &remedy);
+        }
+        response
     }
 
     async fn secret(&self, origin: &Origin, name: &str) -> Result<String, String> {

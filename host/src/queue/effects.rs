@@ -16,6 +16,7 @@ use crate::delivery::effect::{Effects, Publication};
 use crate::delivery::key_value::Written;
 use crate::delivery::message::Message;
 use crate::delivery::millis::millis_up;
+use crate::delivery::text::hex;
 use crate::queue::outbox::{self, Outboxes};
 use crate::queue::publish::{self, Destination, Write};
 use crate::queue::{Reply, Settlement};
@@ -215,10 +216,7 @@ fn follow_up_id(key: &str, group: Option<&str>, id: &str, number: usize) -> Stri
     };
     match id.len() <= ID_MAX {
         true => id,
-        false => {
-            let hash = Sha256::digest(&id);
-            hash.iter().map(|byte| format!("{byte:02x}")).collect()
-        }
+        false => hex(&Sha256::digest(&id)),
     }
 }
 

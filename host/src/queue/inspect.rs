@@ -135,7 +135,7 @@ async fn look(
     let length = accepted_count(length)?;
     let (groups, mut own) =
         read_groups(link, key, group, reply::accepted(COMMAND, groups)?).await?;
-    let now_ms = epoch_ms(reply::accepted(COMMAND, time)?)?;
+    let now_ms = reply::time_ms(COMMAND, reply::accepted(COMMAND, time)?)?;
     let mut next_due_ms = None;
     for (set, first) in [(&parked, next), (&later, next_published)] {
         if let Some(first) = reply::array(COMMAND, reply::accepted(COMMAND, first)?)?.pop() {
@@ -263,11 +263,6 @@ fn accepted_count(value: Value) -> Result<u64, Error> {
     reply::count(COMMAND, &reply::accepted(COMMAND, value)?)
 }
 
-fn epoch_ms(time: Value) -> Result<u64, Error> {
-    let [seconds, micros] = reply::tuple(COMMAND, time)?;
-    Ok(reply::count(COMMAND, &seconds)? * 1000 + reply::count(COMMAND, &micros)? / 1000)
-}
-
 /// All groups, the one that needs the oldest entries first, and the report about `group`.
 async fn read_groups(
     link: &Link,
@@ -326,25 +321,11 @@ async fn first_pending(link: &Link, key: &str, group: &[u8]) -> Result<Option<St
 async fn due_in(link: &Link, set: &str, member: Bytes, now_ms: u64) -> Result<Option<u64>, Error> {
     let mut cmd = Cmd::new();
     cmd.arg("ZSCORE").arg(set).arg(member.as_ref());
-    let due = match link.call(COMMAND, &cmd).await? {
+    Ok(match link.call(COMMAND, &cmd).await? {
         // It was taken back meanwhile.
-        Value::Nil => return Ok(None),
-        // RESP3.
-        Value::Double(due) => due,
-        other => {
-            let text = reply::text(COMMAND, other)?;
-            text.parse()
-                .map_err(|_| reply::invalid(COMMAND, "a score that is not a number"))?
-        }
-    };
-    // Written as whole milliseconds; the cast saturates.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "saturates"
-    )]
-    let due = due as u64;
-    Ok(Some(due.saturating_sub(now_ms)))
+        Value::Nil => None,
+        due => Some(reply::score(COMMAND, &due)?.saturating_sub(now_ms)),
+    })
 }
 
 fn read_consumers(value: Value) -> Result<Vec<ConsumerReport>, Error> {

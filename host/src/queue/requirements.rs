@@ -25,11 +25,8 @@ pub(super) fn stream_keys(options: &StreamOptions, is_cluster: bool) -> Vec<Key>
         Key::new(keys::fences(key, group), "zset", "repeated calls of hosts"),
         Key::new(keys::min_idle(key, Some(group)), "zset", TERMS),
     ];
-    let targets = targets(options.dead_letter.as_ref(), key);
-    let dead = targets.into_iter();
-    keys.extend(dead.map(|key| Key::new(key, "stream", DEAD_LETTERS)));
-    let publishing = Publishing::of(&options.outlets, &options.key, options.outbox, is_cluster);
-    keys.extend(publishing.keys());
+    keys.extend(targets(options.dead_letter.as_ref(), key, "stream"));
+    keys.extend(Publishing::of(&options.outlets, key, options.outbox, is_cluster).keys());
     keys
 }
 
@@ -45,27 +42,24 @@ pub(super) fn list_keys(options: &ListOptions, is_cluster: bool) -> Vec<Key> {
     ];
     let recovery = options.recovery.iter();
     keys.extend(recovery.map(|r| Key::new(&r.key, "zset", "the recovery set")));
-    let targets = targets(options.dead_letter.as_ref(), key);
-    let dead = targets.into_iter();
-    keys.extend(dead.map(|key| Key::new(key, "list", DEAD_LETTERS)));
-    let publishing = Publishing::of(&options.outlets, &options.key, options.outbox, is_cluster);
-    keys.extend(publishing.keys());
+    keys.extend(targets(options.dead_letter.as_ref(), key, "list"));
+    keys.extend(Publishing::of(&options.outlets, key, options.outbox, is_cluster).keys());
     keys
 }
 
-const DEAD_LETTERS: &str = "the dead-letter queue";
 const TERMS: &str = "what the hosts go by";
 
 /// Every key that a dead letter may go to, other than the queue itself. A single reason may lead back to
 /// the queue: a message that no handler has seen since then ends in the cycle key.
-fn targets(dead_letter: Option<&DeadLetterQueue>, source: &str) -> Vec<String> {
+fn targets(dead_letter: Option<&DeadLetterQueue>, source: &str, needed: &'static str) -> Vec<Key> {
     let Some(dead_letter) = dead_letter else {
         return Vec::new();
     };
     let refused = dead_letter.key == source || dead_letter.cycle(source) == source;
     let mut targets = dead_letter.targets(source);
     targets.retain(|key| key != source || refused);
-    targets
+    let key = |key| Key::new(key, needed, "the dead-letter queue");
+    targets.into_iter().map(key).collect()
 }
 
 /// Where a handler publishes: all at once with the acknowledgement, or through outboxes.

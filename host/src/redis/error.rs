@@ -137,18 +137,15 @@ impl Error {
         // Redis 7.0 answers `ERR` if a script lacks a right.
         let forbidden = code == "ERR" && detail.starts_with("The user executing the script can't");
         let code = if forbidden { "NOPERM".to_owned() } else { code };
-        match code.as_str() {
-            _ if UNAVAILABLE.contains(&code.as_str()) => Self::Unavailable {
+        let may_pass = UNAVAILABLE.contains(&code.as_str())
+            || code == "ERR" && detail.contains("max number of clients");
+        match may_pass {
+            true => Self::Unavailable {
                 command,
                 code,
                 detail,
             },
-            "ERR" if detail.contains("max number of clients") => Self::Unavailable {
-                command,
-                code,
-                detail,
-            },
-            _ => Self::Configuration {
+            false => Self::Configuration {
                 command,
                 code,
                 detail,

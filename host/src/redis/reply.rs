@@ -150,19 +150,29 @@ pub(crate) fn scored(command: &'static str, value: Value) -> Result<Vec<(Bytes, 
         }
         false => pairs(command, Value::Array(items))?,
     };
-    let scored = pairs.into_iter().map(|(member, score)| {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "saturates"
-        )]
-        let score = match score {
-            Value::Double(score) => score as u64,
-            other => count(command, &other)?,
-        };
-        Ok((bytes(command, member)?, score))
-    });
+    let scored = pairs
+        .into_iter()
+        .map(|(member, found)| Ok((bytes(command, member)?, score(command, &found)?)));
     scored.collect()
+}
+
+/// The score of a member of such a set.
+pub(crate) fn score(command: &'static str, value: &Value) -> Result<u64, Error> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "saturates"
+    )]
+    match value {
+        Value::Double(score) => Ok(*score as u64),
+        other => count(command, other),
+    }
+}
+
+/// The time of a server (`TIME`), in epoch milliseconds.
+pub(crate) fn time_ms(command: &'static str, value: Value) -> Result<u64, Error> {
+    let [seconds, micros] = tuple(command, value)?;
+    Ok(count(command, &seconds)? * 1000 + count(command, &micros)? / 1000)
 }
 
 /// Named values of an `XINFO`-like reply, looked up by name.

@@ -4,9 +4,9 @@
 //! It is read when a queue is opened and with every housekeeping; in between, this machine's monotonic
 //! clock goes on from there.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::delivery::millis::millis;
@@ -35,7 +35,7 @@ struct State {
 impl ServerTime {
     /// Now, in epoch milliseconds.
     pub fn now_ms(&self) -> u64 {
-        match self.state().read {
+        match self.0.lock().read {
             Some((at, then)) => then.saturating_add(millis(at.elapsed())),
             None => machine_ms(),
         }
@@ -51,7 +51,7 @@ impl ServerTime {
     }
 
     fn set(&self, at: Instant, server: u64) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         if let Some((before, then)) = state.read {
             let expected = then.saturating_add(millis(at.saturating_duration_since(before)));
             let back = Duration::from_millis(expected.saturating_sub(server));
@@ -80,22 +80,14 @@ impl ServerTime {
 
     /// How often the server's clock was found to be set back.
     pub(crate) fn steps_back(&self) -> u64 {
-        self.state().steps_back
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Plain values: a panic elsewhere leaves none half-written.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().steps_back
     }
 }
 
 /// The time of the server's clock, in epoch milliseconds.
 pub(crate) async fn server_ms(link: &Link) -> Result<u64, Error> {
     const COMMAND: &str = "TIME";
-    let time = link.call(COMMAND, &redis::cmd(COMMAND)).await?;
-    let [seconds, micros] = reply::tuple(COMMAND, time)?;
-    let seconds = reply::count(COMMAND, &seconds)?;
-    Ok(seconds * 1000 + reply::count(COMMAND, &micros)? / 1000)
+    reply::time_ms(COMMAND, link.call(COMMAND, &redis::cmd(COMMAND)).await?)
 }
 
 /// The time of this machine's clock, in epoch milliseconds.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use redis::{Value, cmd};
+use redis::cmd;
 
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
@@ -265,25 +265,20 @@ pub(crate) async fn check_all(
 
 /// `INFO` is forbidden: name that right and the others that are missing.
 async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
-    let (user, rules) = match rights::lacking(link, needs).await? {
-        Some((user, rules)) if !rules.is_empty() => (user, rules),
-        Some((user, _)) => (user, vec!["+info".to_owned()]),
-        None => ("default".to_owned(), vec!["+info".to_owned()]),
-    };
+    let lacking = rights::lacking(link, needs).await?;
+    let (user, mut rules) = lacking.unwrap_or_else(|| ("default".to_owned(), Vec::new()));
+    if rules.is_empty() {
+        rules.push("+info".to_owned());
+    }
     Ok(StartError::MissingRights { user, rules })
 }
 
 async fn is_of_type(link: &Link, key: &Key) -> Result<(), StartError> {
-    const COMMAND: &str = "TYPE";
-    let found = link.call(COMMAND, cmd(COMMAND).arg(&key.name)).await;
-    let found = match found {
+    let found = match link.type_of(&key.name).await {
         // Another node is away: what goes there waits in an outbox.
         Err(error) if key.is_elsewhere && error.class() != Class::Configuration => return Ok(()),
-        found => found,
+        found => found.map_err(|error| StartError::from_error(error, &key.name))?,
     };
-    let found = found
-        .and_then(|found| reply::text(COMMAND, found))
-        .map_err(|error| StartError::from_error(error, &key.name))?;
     if found == key.needed || found == "none" {
         return Ok(());
     }
@@ -302,8 +297,6 @@ impl Server {
     /// `None` if the right to ask is missing.
     async fn ask(link: &Link) -> Result<Option<Self>, Error> {
         let text = match link.call("INFO", &cmd("INFO")).await {
-            // RESP3: a verbatim string.
-            Ok(Value::VerbatimString { text, .. }) => text,
             Ok(value) => reply::text("INFO", value)?,
             Err(error) if error.is_missing_right() => return Ok(None),
             Err(error) => return Err(error),

@@ -84,8 +84,9 @@ pub(super) struct Shard {
 }
 
 /// How the servers are found.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Form {
+    #[default]
     One,
     Cluster,
     Sentinel,
@@ -95,6 +96,7 @@ pub(super) enum Form {
 #[derive(Debug)]
 pub(super) struct Topology(Mutex<State>);
 
+#[derive(Default)]
 struct State {
     form: Form,
     /// Whom to ask: nodes of the cluster, or Sentinels. Those of the configuration come first, and stay.
@@ -116,13 +118,7 @@ impl fmt::Debug for State {
 
 impl Topology {
     pub(super) fn new(servers: &Servers) -> Self {
-        let mut state = State {
-            form: Form::One,
-            seeds: Vec::new(),
-            configured: 0,
-            primaries: Vec::new(),
-            slots: Vec::new(),
-        };
+        let mut state = State::default();
         match servers {
             Servers::One(address) => {
                 state.seeds.push(address.clone());

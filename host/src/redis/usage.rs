@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use redis::{Value, cmd};
+use redis::cmd;
 
 use crate::redis::bare;
 use crate::redis::connection::{Connector, Link};
@@ -13,24 +13,13 @@ use crate::redis::reply;
 /// The group of the plain consumer.
 const GROUP: &str = "bare";
 
-/// The usage of a server since it started.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Usage {
-    /// CPU time of the process and of the system on its behalf.
-    pub cpu: Duration,
-}
-
-/// Ask the server for its usage.
+/// Ask the server for its CPU time since it started: of the process, and of the system on its behalf.
 ///
 /// # Errors
 /// Any of [`Error`]; `INFO` may be forbidden.
-pub async fn usage(link: &Link) -> Result<Usage, Error> {
+pub async fn cpu(link: &Link) -> Result<Duration, Error> {
     const COMMAND: &str = "INFO";
-    let text = match link.call(COMMAND, cmd(COMMAND).arg("cpu")).await? {
-        // RESP3: a verbatim string.
-        Value::VerbatimString { text, .. } => text,
-        value => reply::text(COMMAND, value)?,
-    };
+    let text = reply::text(COMMAND, link.call(COMMAND, cmd(COMMAND).arg("cpu")).await?)?;
     let seconds = |name: &str| {
         text.lines()
             .filter_map(|line| line.split_once(':'))
@@ -39,9 +28,7 @@ pub async fn usage(link: &Link) -> Result<Usage, Error> {
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             .ok_or_else(|| reply::invalid(COMMAND, format!("no {name}")))
     };
-    Ok(Usage {
-        cpu: seconds("used_cpu_user")? + seconds("used_cpu_sys")?,
-    })
+    Ok(seconds("used_cpu_user")? + seconds("used_cpu_sys")?)
 }
 
 /// A plain consumer of a stream, ready to begin.

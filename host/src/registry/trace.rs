@@ -7,13 +7,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redis::{Value, cmd};
+use redis::cmd;
 use serde::Serialize;
 
 use crate::dead_letter::{DeadLetters, Entry, Filter};
 use crate::delivery::declared::declared;
 use crate::delivery::effect::CORRELATION_ID;
 use crate::delivery::message::{Headers, RETRY_COUNT};
+use crate::delivery::text::hex;
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
@@ -22,6 +23,7 @@ use crate::registry::{Listed, ListedKind};
 use crate::wire::dead_letter as header;
 use crate::wire::decoded::message_id;
 use crate::wire::entry_id::parse_entry_id;
+use crate::wire::frame;
 use crate::wire::keys;
 use crate::wire::list::{self, Framing};
 use crate::wire::stream;
@@ -276,7 +278,7 @@ impl Search {
                 let mut score = cmd("ZSCORE");
                 score.arg(keys::parked(&queue.queue, group)).arg(entry);
                 let score = self.link.call(COMMAND, &score).await?;
-                (Stage::Delayed, number(&score))
+                (Stage::Delayed, reply::score(COMMAND, &score).ok())
             }
             false => (Stage::Held, None),
         };
@@ -470,40 +472,20 @@ fn split_token(entry: Bytes) -> (Option<String>, Bytes) {
     if entry.len() < TOKEN_LEN {
         return (None, entry);
     }
-    let token = entry[..TOKEN_LEN].iter().map(|byte| format!("{byte:02x}"));
-    (Some(token.collect()), entry.slice(TOKEN_LEN..))
+    (Some(hex(&entry[..TOKEN_LEN])), entry.slice(TOKEN_LEN..))
 }
 
 /// The fields of a delayed entry of a stream ([`crate::wire::delayed`]); as many as can be read.
 fn fields_of(member: &Bytes) -> Vec<(Bytes, Bytes)> {
-    const NUMBER: usize = size_of::<u32>();
-    let mut at = NUMBER;
+    let mut at = size_of::<u32>();
     let mut next = || {
-        let length = member.get(at..at + NUMBER)?;
-        let length = u32::from_be_bytes(length.try_into().ok()?) as usize;
-        let end = (at + NUMBER).checked_add(length)?;
-        let text = (end <= member.len()).then(|| member.slice(at + NUMBER..end))?;
-        at = end;
-        Some(text)
+        let (text, after) = frame::read_text(member, at)?;
+        at = after;
+        Some(member.slice(text))
     };
     let mut fields = Vec::new();
     while let (Some(name), Some(value)) = (next(), next()) {
         fields.push((name, value));
     }
     fields
-}
-
-fn number(score: &Value) -> Option<u64> {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "saturates"
-    )]
-    match score {
-        Value::Double(score) => Some(*score as u64),
-        other => {
-            let score = reply::text(COMMAND, other.clone()).ok()?;
-            score.parse::<f64>().ok().map(|n| n as u64)
-        }
-    }
 }

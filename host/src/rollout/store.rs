@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, Pipeline, Value, cmd};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::delivery::millis::millis;
@@ -62,17 +63,10 @@ const READ_MAX: usize = TEXT_MAX + 128;
 const COMMAND: &str = "versions";
 
 /// The versions of one queue. Its methods fail with any error of Redis.
+#[derive(Debug)]
 pub struct Store {
     link: Arc<Link>,
     key: String,
-}
-
-impl std::fmt::Debug for Store {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The version that hosts should run.
@@ -100,13 +94,15 @@ pub enum Action {
 }
 
 /// A stored version.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Stored {
     /// The number.
+    #[serde(rename = "version")]
     pub number: u64,
     /// The digest.
     pub digest: String,
     /// Bytes of the component.
+    #[serde(rename = "size_bytes")]
     pub size: u64,
     /// The time of the deploy, in epoch milliseconds.
     pub at_ms: u64,
@@ -126,11 +122,12 @@ pub struct StoredVersions {
 }
 
 /// The verdicts of hosts about a version.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Verdicts {
     /// The last host that kept the version after its trial.
     pub kept: Option<String>,
     /// The last host that rejected the version, with the reason.
+    #[serde(rename = "given_up")]
     pub rejected: Option<String>,
 }
 

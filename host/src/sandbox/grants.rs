@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::outside::{Offers, Outside};
 use super::program::{EXIT, MEMORY};
@@ -217,12 +217,24 @@ pub enum Need {
 }
 
 /// An interface that a component imports.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Import {
     /// The full name, such as `wasi:clocks/wall-clock@0.2.6`.
     pub name: String,
     /// The requirement.
+    #[serde(flatten, serialize_with = "needs")]
     pub need: Need,
+}
+
+/// A requirement in JSON: `needs` is `nothing`, `inert`, `grant` (it is given) or `unknown`.
+fn needs<S: Serializer>(need: &Need, serializer: S) -> Result<S::Ok, S::Error> {
+    let (needs, grant) = match need {
+        Need::Nothing => ("nothing", None),
+        Need::Inert => ("inert", None),
+        Need::Grant(grant) => ("grant", Some(*grant)),
+        Need::Unknown => ("unknown", None),
+    };
+    serializer.collect_map([("needs", Some(needs)), ("grant", grant)])
 }
 
 impl Import {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
@@ -27,6 +28,8 @@ use super::settings::{Allocation, Reuse, Settings};
 use super::world::{self, World};
 use super::{compile, declarations, engine, format};
 use crate::delivery::effect::Budget;
+use crate::delivery::millis::millis;
+use crate::delivery::text::hex;
 use crate::regular_file;
 
 /// A handler that can be called.
@@ -40,36 +43,46 @@ pub(super) struct Loaded {
 }
 
 /// The properties of a component.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Description {
     /// The interface that the host calls, such as `hostler:handler/message-handler@1.0.0`.
     pub interface: String,
     /// Whether the handler takes single messages or batches.
+    #[serde(skip)]
     pub world: World,
     /// All exports.
     pub exports: Vec<String>,
     /// All imports, with their requirements.
     pub imports: Vec<Import>,
     /// Bytes of the file.
+    #[serde(rename = "size_bytes")]
     pub size: u64,
-    /// The time to compile, or to read the cached code.
+    /// The time to compile, or to read the cached code; in JSON in milliseconds.
+    #[serde(rename = "compile_ms", serialize_with = "as_millis")]
     pub compile: Duration,
     /// Whether the code came from the cache.
     pub cached: bool,
     /// Linear memories of one instance.
     pub memories: u32,
     /// Initial bytes of the largest memory.
+    #[serde(rename = "memory_initial_bytes")]
     pub memory_initial: u64,
     /// Tables of one instance.
     pub tables: u32,
     /// Initial elements of the largest table.
+    #[serde(rename = "table_initial_elements")]
     pub table_initial: u64,
     /// Whether instances come from a pool; false = memory is mapped for each instance.
     pub pooling: bool,
-    /// What an instance runs before its first message.
+    /// What an instance runs before its first message: in JSON `short`, `snapshot` or `whole`.
     pub start: Start,
     /// For a program: its exit codes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<ExitCodes>,
+}
+
+fn as_millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(millis(*time))
 }
 
 /// Read a component's file, of at most `limit` bytes.
@@ -366,8 +379,7 @@ pub(crate) fn on_own_thread<T: Send>(
 
 /// The text of a digest: `sha256:` and 64 hexadecimal digits.
 pub(crate) fn name(digest: &[u8; 32]) -> Arc<str> {
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}").into()
+    format!("sha256:{}", hex(digest)).into()
 }
 
 fn generation() -> u64 {

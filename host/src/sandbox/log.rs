@@ -71,18 +71,8 @@ pub(super) enum Level {
     Critical,
 }
 
-impl Level {
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Trace => "trace",
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Warn => "warn",
-            Self::Error => "error",
-            Self::Critical => "critical",
-        }
-    }
-}
+/// The names of the levels, in their order.
+const LEVELS: [&str; 6] = ["trace", "debug", "info", "warn", "error", "critical"];
 
 /// A line of a guest: UTF-8 (lossy), with control characters escaped.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -507,7 +497,7 @@ impl GuestLog {
             }
             LogSink::Capture(capture) => {
                 let text = match level {
-                    Some(level) => format!("{}: {text}", level.label()),
+                    Some(level) => format!("{}: {text}", LEVELS[level as usize]),
                     None => text.to_owned(),
                 };
                 capture.0.lock().push(LogLine { stream, text });

@@ -32,6 +32,17 @@ enum Interface {
     Run,
 }
 
+/// What is known of an interface.
+struct Facts {
+    /// The name without the version. That of `Sqs` is its world: the function is an export of its own.
+    name: &'static str,
+    /// The beginning of the version; empty = the name has no version.
+    version: &'static str,
+    function: &'static str,
+    /// Whose WIT it is.
+    host: &'static str,
+}
+
 impl Interface {
     const ALL: [Self; 6] = [
         Self::Message,
@@ -42,45 +53,30 @@ impl Interface {
         Self::Run,
     ];
 
-    /// The name without the version. That of `Sqs` is its world: the function is an export of its own.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Message => "hostler:handler/message-handler",
-            Self::Batch => "hostler:handler/batch-handler",
-            Self::Spin => "fermyon:spin/inbound-redis",
-            Self::Sqs => "fermyon:spin-sqs",
-            Self::Wasmcloud => "wasmcloud:messaging/handler",
-            Self::Run => "wasi:cli/run",
-        }
-    }
-
-    /// The beginning of the version; empty = the name has no version.
-    const fn version(self) -> &'static str {
-        match self {
-            Self::Message | Self::Batch => "1.",
-            Self::Spin => "",
-            Self::Sqs => "2.",
-            Self::Wasmcloud | Self::Run => "0.2.",
-        }
-    }
-
-    const fn function(self) -> &'static str {
-        match self {
-            Self::Message => "handle",
-            Self::Batch => "handle-batch",
-            Self::Spin | Self::Wasmcloud => "handle-message",
-            Self::Sqs => "handle-queue-message",
-            Self::Run => "run",
-        }
-    }
-
-    /// Whose WIT it is.
-    const fn host(self) -> &'static str {
-        match self {
-            Self::Message | Self::Batch => "hostler",
-            Self::Spin | Self::Sqs => "Spin",
-            Self::Wasmcloud => "wasmCloud",
-            Self::Run => "WASI",
+    const fn facts(self) -> Facts {
+        let (name, version, function, host) = match self {
+            Self::Message => ("hostler:handler/message-handler", "1.", "handle", "hostler"),
+            Self::Batch => (
+                "hostler:handler/batch-handler",
+                "1.",
+                "handle-batch",
+                "hostler",
+            ),
+            Self::Spin => ("fermyon:spin/inbound-redis", "", "handle-message", "Spin"),
+            Self::Sqs => ("fermyon:spin-sqs", "2.", "handle-queue-message", "Spin"),
+            Self::Wasmcloud => (
+                "wasmcloud:messaging/handler",
+                "0.2.",
+                "handle-message",
+                "wasmCloud",
+            ),
+            Self::Run => ("wasi:cli/run", "0.2.", "run", "WASI"),
+        };
+        Facts {
+            name,
+            version,
+            function,
+            host,
         }
     }
 
@@ -94,13 +90,15 @@ impl Interface {
     /// The one of this name. The version is ignored.
     fn of(name: &str) -> Option<Self> {
         let (name, _) = split(name);
-        Self::ALL.into_iter().find(|known| known.name() == name)
+        Self::ALL
+            .into_iter()
+            .find(|known| known.facts().name == name)
     }
 
     /// The name with the version that is served.
     fn expected(self) -> String {
-        let name = self.name();
-        match self.version().trim_end_matches('.') {
+        let Facts { name, version, .. } = self.facts();
+        match version.trim_end_matches('.') {
             "" => format!("{name} without a version"),
             version => format!("{name}@{version}"),
         }
@@ -109,7 +107,7 @@ impl Interface {
     /// Whether this name has a version that is served.
     fn serves(self, name: &str) -> bool {
         let (_, version) = split(name);
-        match self.version() {
+        match self.facts().version {
             "" => version.is_empty(),
             begin => version.starts_with(begin),
         }
@@ -242,12 +240,12 @@ pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, Lo
         .filter_map(|name| Some(((*name).to_owned(), Interface::of(name)?)))
         .collect();
     // The function alone has no package: the types that it takes have one.
-    if exports.contains(&Interface::Sqs.function()) {
+    if exports.contains(&Interface::Sqs.facts().function) {
         let imports = ty.imports(engine).map(|(name, _)| name);
         let version = imports
             .filter_map(|name| name.strip_prefix(SQS_TYPES))
             .next();
-        let name = version.map(|version| format!("{}@{version}", Interface::Sqs.name()));
+        let name = version.map(|version| format!("{}@{version}", Interface::Sqs.facts().name));
         handlers.extend(name.map(|name| (name, Interface::Sqs)));
     }
     // Some tool chains export `run` from every component.
@@ -280,11 +278,11 @@ fn export(
     name: &str,
     interface: Interface,
 ) -> Result<Export, LoadError> {
-    let function = interface.function();
+    let Facts { function, host, .. } = interface.facts();
     let wrong = |detail: &str| LoadError::WrongType {
         export: format!("{}#{function}", display_name(name)),
         detail: detail.to_owned(),
-        host: interface.host(),
+        host,
     };
     let (owner, found) = if interface == Interface::Sqs {
         let found = component.get_export(None, function);
@@ -345,10 +343,11 @@ impl Export {
 
     /// The refusal of a function of another type.
     pub(super) fn wrong_type(&self, detail: String) -> LoadError {
+        let Facts { function, host, .. } = self.interface.facts();
         LoadError::WrongType {
-            export: format!("{}#{}", self.name, self.interface.function()),
+            export: format!("{}#{function}", self.name),
             detail,
-            host: self.interface.host(),
+            host,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Whether a host is ready, and why not. The loop writes it; the admin server and `/metrics` read it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::delivery::declared::declared;
@@ -88,7 +89,7 @@ impl Health {
     pub fn impede(&self, cause: Cause, detail: impl Into<String>) -> bool {
         let mut detail = detail.into();
         truncate_utf8(&mut detail, DETAIL_MAX);
-        let mut impediments = lock(&self.0.impediments);
+        let mut impediments = self.0.impediments.lock();
         match impediments.iter_mut().find(|i| i.cause == cause) {
             Some(known) => {
                 known.detail = detail;
@@ -104,7 +105,7 @@ impl Health {
 
     /// This cause is over. Returns whether it was there.
     pub fn clear(&self, cause: Cause) -> bool {
-        let mut impediments = lock(&self.0.impediments);
+        let mut impediments = self.0.impediments.lock();
         let before = impediments.len();
         impediments.retain(|i| i.cause != cause);
         impediments.len() < before
@@ -112,22 +113,22 @@ impl Health {
 
     /// Whether there is no impediment.
     pub fn is_ready(&self) -> bool {
-        lock(&self.0.impediments).is_empty()
+        self.0.impediments.lock().is_empty()
     }
 
     /// The impediments; empty = ready.
     pub fn impediments(&self) -> Vec<Impediment> {
-        lock(&self.0.impediments).clone()
+        self.0.impediments.lock().clone()
     }
 
     /// The host runs these versions of the handler.
     pub fn runs(&self, versions: VersionsSeen) {
-        *lock(&self.0.versions) = Some(versions);
+        *self.0.versions.lock() = Some(versions);
     }
 
     /// The versions of the handler that the host runs, once they are known.
     pub fn versions(&self) -> Option<VersionsSeen> {
-        lock(&self.0.versions).clone()
+        self.0.versions.lock().clone()
     }
 
     /// The loop has turned. This costs one atomic store.
@@ -146,11 +147,6 @@ impl Health {
             .saturating_sub(Duration::from_millis(beat));
         (silent > STUCK_AFTER).then_some(silent)
     }
-}
-
-/// Nothing panics while it holds a lock, and the state is valid at every moment anyway.
-fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

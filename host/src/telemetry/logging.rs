@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use tracing_subscriber::filter::{LevelFilter, ParseError};
 use tracing_subscriber::layer::SubscriberExt;
@@ -170,7 +171,7 @@ impl Throttle {
     /// Whether a line of this kind may be logged now: `Some` = yes, with the number of lines
     /// suppressed since the last one; `None` = no, and it is counted.
     pub fn pass(&self, kind: &'static str, now: Instant) -> Option<u64> {
-        let mut kinds = self.lock();
+        let mut kinds = self.kinds.lock();
         let passed = kinds.entry(kind).or_insert(Passed {
             since: now,
             passed: 0,
@@ -191,11 +192,7 @@ impl Throttle {
     /// This kind is over (Redis is back, for example). Returns how many lines were suppressed since the
     /// last one that passed. The next line of the kind passes at once.
     pub fn end(&self, kind: &'static str) -> u64 {
-        self.lock().remove(kind).map_or(0, |p| p.suppressed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, Passed, FxBuildHasher>> {
-        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kinds.lock().remove(kind).map_or(0, |p| p.suppressed)
     }
 }
 

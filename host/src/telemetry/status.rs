@@ -2,8 +2,9 @@
 //! faults. The loop and the config watcher write it; the admin server reads it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::delivery::text::truncate_utf8;
@@ -81,12 +82,12 @@ pub struct Fault {
 impl Status {
     /// Set the queue that this host serves.
     pub fn serves(&self, served: Served) {
-        self.lock().queue = Some(served);
+        self.0.lock().queue = Some(served);
     }
 
     /// Set the handler that runs from now on.
     pub fn handler(&self, digest: &str) {
-        self.lock().handler = Some(digest.to_owned());
+        self.0.lock().handler = Some(digest.to_owned());
     }
 
     /// Set the active settings: key, value and origin.
@@ -97,36 +98,31 @@ impl Status {
             from,
         };
         let rules = rules.map(rule).collect();
-        self.lock().rules = rules;
+        self.0.lock().rules = rules;
     }
 
     /// Set why the rules that were read are not active; `None` = they are active.
     pub fn refused(&self, why: Option<String>) {
-        self.lock().refused = why;
+        self.0.lock().refused = why;
     }
 
     /// Set whether the queue is paused.
     pub fn paused(&self, paused: bool) {
-        self.lock().paused = paused;
+        self.0.lock().paused = paused;
     }
 
     /// Add the fault of an attempt. If there are too many faults, the oldest one is dropped.
     pub fn fault(&self, mut fault: Fault) {
         truncate_utf8(&mut fault.detail, DETAIL_MAX);
         truncate_utf8(&mut fault.id, DETAIL_MAX);
-        let mut shown = self.lock();
+        let mut shown = self.0.lock();
         shown.faults.push_front(fault);
         shown.faults.truncate(FAULTS_MAX);
     }
 
     /// The present status.
     pub fn shown(&self) -> Shown {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Shown> {
-        // No code panics while it holds the lock, and the content is always valid.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().clone()
     }
 }
 

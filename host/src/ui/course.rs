@@ -72,14 +72,16 @@ pub(super) async fn of(ui: &Ui, queue: &str, group: Option<&str>) -> Vec<Point> 
     points.map_or_else(Vec::new, |points| points.iter().copied().collect())
 }
 
-/// Look again and again.
-pub(super) async fn observe(ui: &Ui) {
-    let mut ticks = interval(EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        if let Err(error) = latest(ui).await {
-            debug!(%error, "could not look at the queues");
+impl Ui {
+    /// Look at the queues again and again, so that the page can show their course. Ends with the task.
+    pub async fn observe(self) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = latest(&self).await {
+                debug!(%error, "could not look at the queues");
+            }
         }
     }
 }

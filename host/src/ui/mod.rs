@@ -86,11 +86,6 @@ impl Ui {
         }))
     }
 
-    /// Look at the queues again and again, so that the page can show their course. Ends with the task.
-    pub async fn observe(self) {
-        course::observe(&self).await;
-    }
-
     /// The routes. They begin with `/ui`.
     pub fn router(&self) -> Router {
         Router::new()

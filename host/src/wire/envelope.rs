@@ -7,7 +7,6 @@ use std::fmt;
 
 use bytes::Bytes;
 use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
-use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::delivery::message::Headers;
@@ -49,11 +48,8 @@ struct Pairs<'a>(&'a Headers);
 
 impl Serialize for Pairs<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (name, value) in self.0.iter() {
-            map.serialize_entry(&Text(name), &Text(value))?;
-        }
-        map.end()
+        let pairs = self.0.iter();
+        serializer.collect_map(pairs.map(|(name, value)| (Text(name), Text(value))))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `hostler bench --in-process FILE`: the cost of a component, without Redis.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,6 @@ use super::{BUILD, REUSE, median, rounded};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::invoke::Verdict;
 use crate::cli::output;
-use crate::cli::session::block_on;
 use crate::cli::text::size;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
@@ -74,11 +73,7 @@ struct Figures {
 }
 
 /// Measure.
-pub(super) fn run(plan: &Plan, settings: &Settings) -> Result<ComponentReport, Failure> {
-    block_on(measure(plan, settings))
-}
-
-async fn measure(plan: &Plan, settings: &Settings) -> Result<ComponentReport, Failure> {
+pub(super) async fn measure(plan: &Plan, settings: &Settings) -> Result<ComponentReport, Failure> {
     let settings = Settings {
         concurrency: 1,
         ..settings.clone()
@@ -105,7 +100,7 @@ async fn measure(plan: &Plan, settings: &Settings) -> Result<ComponentReport, Fa
             let what = "the compiled component was not cached: a cached start cannot be measured";
             return Err(Failure::new(Exit::Bug, what));
         }
-        let mut bench = Calls::new(&sandbox, plan);
+        let mut bench = Calls::new(&sandbox, plan, 1);
         let first = bench.once().await?;
         firsts.push(micros(first.took));
         memory_bytes = first.memory_bytes;
@@ -116,15 +111,15 @@ async fn measure(plan: &Plan, settings: &Settings) -> Result<ComponentReport, Fa
     let is_program = description.exit_codes.is_some();
     let is_batch = description.world == World::Batch;
     let batch = match is_batch {
-        true => Some(Calls::of(&fresh, plan, plan.batch).figures().await?),
+        true => Some(Calls::new(&fresh, plan, plan.batch).figures().await?),
         false => None,
     };
-    let fresh_figures = Calls::new(&fresh, plan).figures().await?;
+    let fresh_figures = Calls::new(&fresh, plan, 1).figures().await?;
     let reuse = match is_program {
         true => None,
         false => {
             let reused = component::load(&plan.file, &with(REUSE, Some(cache.cache())))?;
-            Some(Calls::new(&reused, plan).figures().await?)
+            Some(Calls::new(&reused, plan, 1).figures().await?)
         }
     };
     Ok(ComponentReport {
@@ -170,13 +165,10 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        remove(&self.0);
-    }
-}
-
-fn remove(dir: &Path) {
-    if let Err(error) = std::fs::remove_dir_all(dir) {
-        tracing::debug!(%error, dir = %dir.display(), "the cache of a benchmark is left behind");
+        let dir = &self.0;
+        if let Err(error) = std::fs::remove_dir_all(dir) {
+            tracing::debug!(%error, dir = %dir.display(), "the cache of a benchmark is left behind");
+        }
     }
 }
 
@@ -200,11 +192,7 @@ struct Calls<'a> {
 }
 
 impl<'a> Calls<'a> {
-    fn new(sandbox: &'a Sandbox, plan: &'a Plan) -> Self {
-        Self::of(sandbox, plan, 1)
-    }
-
-    fn of(sandbox: &'a Sandbox, plan: &'a Plan, batch: usize) -> Self {
+    fn new(sandbox: &'a Sandbox, plan: &'a Plan, batch: usize) -> Self {
         Self {
             batch,
             sandbox,

@@ -1,7 +1,7 @@
 //! One measurement: a queue full of messages, the real loop, and its cost.
 
 use std::fs;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -53,7 +53,7 @@ pub(super) struct Load {
 }
 
 /// The result.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
     /// From the first read to the last acknowledgement.
     pub(super) elapsed: Duration,
@@ -247,36 +247,35 @@ impl Bench<'_> {
 }
 
 /// What a measurement costs, from its beginning.
-struct Costs {
+pub(super) struct Costs {
     began: Instant,
     host: Duration,
     redis: Duration,
 }
 
 impl Costs {
-    async fn begin(link: &Link) -> Result<Self, Failure> {
+    pub(super) async fn begin(link: &Link) -> Result<Self, Failure> {
         forget_peak();
         Ok(Self {
-            redis: usage::usage(link).await?.cpu,
+            redis: usage::cpu(link).await?,
             host: cpu_of_this_process(),
             began: Instant::now(),
         })
     }
 
-    fn elapsed(&self) -> Duration {
+    pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    async fn end(self, link: &Link, elapsed: Duration) -> Result<Measured, Failure> {
+    pub(super) async fn end(self, link: &Link, elapsed: Duration) -> Result<Measured, Failure> {
         let host_cpu = cpu_of_this_process().saturating_sub(self.host);
-        let redis_cpu = usage::usage(link).await?.cpu.saturating_sub(self.redis);
+        let redis_cpu = usage::cpu(link).await?.saturating_sub(self.redis);
         Ok(Measured {
             elapsed,
             host_cpu,
             redis_cpu,
             peak_memory: peak(),
-            calls: Vec::new(),
-            journeys: Vec::new(),
+            ..Measured::default()
         })
     }
 }
@@ -286,7 +285,7 @@ struct Running {
     start: Instant,
     metrics: Arc<Metrics>,
     control: mpsc::Sender<Control>,
-    times: Arc<std::sync::Mutex<Times>>,
+    times: Arc<parking_lot::Mutex<Times>>,
     driver: tokio::task::JoinHandle<runtime::Exit>,
 }
 
@@ -330,8 +329,7 @@ impl Running {
         while Arc::strong_count(&self.times) > 1 && began.elapsed() < STALLED_AFTER {
             sleep(POLL_EVERY).await;
         }
-        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(std::mem::take(&mut *times))
+        Ok(std::mem::take(&mut *self.times.lock()))
     }
 }
 
@@ -352,7 +350,7 @@ pub(super) async fn publish_copies(
     Ok(())
 }
 
-pub(super) fn cpu_of_this_process() -> Duration {
+fn cpu_of_this_process() -> Duration {
     let duration = |time: TimeVal| {
         let micros = time.tv_sec() * 1_000_000 + time.tv_usec();
         Duration::from_micros(u64::try_from(micros).unwrap_or(0))

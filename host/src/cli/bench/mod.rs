@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::flags::{Benched, Flags, checked};
 use crate::cli::progress::Progress;
-use crate::cli::session::{Session, connected, start_logging};
+use crate::cli::session::{Session, block_on, connected, start_logging};
 use crate::cli::text::{parse, size};
 use crate::cli::{Variables, output};
 use crate::config::{ByteSize, Value};
@@ -190,7 +190,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
             rounds: args.repeat.get(),
             batch: collected.batch_size(),
         };
-        let report = in_process::run(&plan, &collected.sandbox()?)?;
+        let report = block_on(in_process::measure(&plan, &collected.sandbox()?))?;
         return output::either(args.json, &report, in_process::text);
     }
     if let Some(entries) = args.replay {

@@ -1,12 +1,12 @@
 //! `hostler bench --replay N`: the speed of the real replay, over a dead-letter stream of its own.
 
 use std::num::{NonZeroU32, NonZeroU64};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::measure::{cpu_of_this_process, publish_copies};
+use super::measure::{Costs, Measured, publish_copies};
 use super::{BUILD, median, rounded, seconds, spread};
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::output;
@@ -28,13 +28,6 @@ pub(super) struct Load {
     pub(super) entries: NonZeroU64,
     pub(super) body: Bytes,
     pub(super) rounds: NonZeroU32,
-}
-
-/// The result of one round.
-struct Round {
-    elapsed: Duration,
-    host_cpu: Duration,
-    redis_cpu: Duration,
 }
 
 /// The shape of `--json`. Medians of the rounds.
@@ -63,11 +56,11 @@ pub(super) fn run(redis: &Redis, load: &Load, json: bool) -> Result<Exit, Failur
         progress.finish();
         Ok(rounds)
     })?;
-    let middle = |value: &dyn Fn(&Round) -> Duration| {
+    let middle = |value: &dyn Fn(&Measured) -> Duration| {
         median(rounds.iter().map(|r| value(r).as_secs_f64()).collect())
     };
     let per_second =
-        |round: &Round| rounded(load.entries.get() as f64 / round.elapsed.as_secs_f64());
+        |round: &Measured| rounded(load.entries.get() as f64 / round.elapsed.as_secs_f64());
     let each: Vec<f64> = rounds.iter().map(per_second).collect();
     let report = ReplayReport {
         version: env!("CARGO_PKG_VERSION"),
@@ -82,7 +75,7 @@ pub(super) fn run(redis: &Redis, load: &Load, json: bool) -> Result<Exit, Failur
     output::either(json, &report, text)
 }
 
-async fn measure(connector: &Connector, link: &Link, load: &Load) -> Result<Round, Failure> {
+async fn measure(connector: &Connector, link: &Link, load: &Load) -> Result<Measured, Failure> {
     // One slot, as a queue and its dead letters should have.
     let source = format!("hostler:bench:{{{:08x}}}", fastrand::u32(..));
     let dead = format!("{source}:dead");
@@ -90,7 +83,7 @@ async fn measure(connector: &Connector, link: &Link, load: &Load) -> Result<Roun
         fill(connector, &source, &dead, load).await?;
         replay(connector, link, &dead, load.entries.get()).await
     };
-    let measured: Result<Round, Failure> = measured.await;
+    let measured: Result<Measured, Failure> = measured.await;
     let removed = usage::remove(link, &[source, dead]).await;
     let measured = measured?;
     removed?;
@@ -134,29 +127,19 @@ async fn replay(
     link: &Link,
     dead: &str,
     entries: u64,
-) -> Result<Round, Failure> {
+) -> Result<Measured, Failure> {
     let letters = DeadLetters::new(connector, dead);
-    let redis_before = usage::usage(link).await?;
-    let cpu_before = cpu_of_this_process();
-    let began = Instant::now();
+    let costs = Costs::begin(link).await?;
     let replayed = letters
         .replay_all(Filter::default(), ReplayOptions::default())
         .await?;
-    let elapsed = began.elapsed();
-    let host_cpu = cpu_of_this_process().saturating_sub(cpu_before);
-    let redis_cpu = usage::usage(link)
-        .await?
-        .cpu
-        .saturating_sub(redis_before.cpu);
+    let elapsed = costs.elapsed();
+    let measured = costs.end(link, elapsed).await?;
     if replayed.replayed != entries {
         let what = format!("only {} of {entries} were replayed", replayed.replayed);
         return Err(Failure::new(Exit::Bug, what));
     }
-    Ok(Round {
-        elapsed,
-        host_cpu,
-        redis_cpu,
-    })
+    Ok(measured)
 }
 
 fn text(report: &ReplayReport<'_>) -> String {

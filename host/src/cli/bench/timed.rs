@@ -1,7 +1,9 @@
 //! A handler with a stopwatch: the time of calls, and the time from sending to the answer.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::delivery::message::Message;
 use crate::runtime::{Batching, Call, Handler, Report, Verdicts};
@@ -44,12 +46,8 @@ impl<H: Handler> Timed<H> {
 
     /// The time from sending until now.
     fn journey(&self, message: &Message) -> Option<Duration> {
-        let sent = message.headers.find_number(SENT)?;
-        Some(
-            self.start
-                .elapsed()
-                .saturating_sub(Duration::from_nanos(sent)),
-        )
+        let sent = Duration::from_nanos(message.headers.find_number(SENT)?);
+        Some(self.start.elapsed().saturating_sub(sent))
     }
 }
 
@@ -62,7 +60,7 @@ pub(super) struct TimedSlot<S> {
 
 impl<S> Drop for TimedSlot<S> {
     fn drop(&mut self) {
-        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = self.times.lock();
         times.calls.append(&mut self.seen.calls);
         times.journeys.append(&mut self.seen.journeys);
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cli::invoke::Verdict;
 use crate::cli::output;
-use crate::cli::text::{micros, millis, one_line, short};
+use crate::cli::text::{micros, one_line, short};
 use crate::rollout::versions::Versions;
 use crate::runtime::{Call, Handler, Report};
 use crate::sandbox::{self, Capture, LogSink};
@@ -31,10 +31,8 @@ struct Attempt<'a> {
     queue: &'a str,
     attempt: u32,
     body: &'a str,
-    outcome: &'a str,
-    delay_ms: Option<u64>,
-    reason: Option<&'a str>,
-    fault: Option<&'a str>,
+    #[serde(flatten)]
+    verdict: Verdict<'a>,
     duration_us: u64,
     handler: &'a str,
     logs: Vec<&'a str>,
@@ -83,10 +81,7 @@ impl TracingHandler {
             queue: &call.message.queue,
             attempt: call.attempt,
             body: &body,
-            outcome: verdict.outcome,
-            delay_ms: verdict.delay.map(millis),
-            reason: verdict.reason,
-            fault: verdict.fault,
+            verdict,
             duration_us: micros(report.duration),
             handler: digest,
             logs: lines.iter().map(|line| line.text.as_str()).collect(),

@@ -2,10 +2,11 @@
 //! every other one: the rules of the configuration apply, and nothing leaves the machine.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, Uri};
+use parking_lot::Mutex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -90,7 +91,7 @@ struct State {
 impl Answers {
     /// Begin a case.
     pub(super) fn begin(&self, exchanges: &[Exchange]) {
-        *self.state() = State {
+        *self.0.lock() = State {
             open: exchanges.to_vec(),
             unexpected: Vec::new(),
         };
@@ -98,7 +99,7 @@ impl Answers {
 
     /// What was sent and not expected, or expected and not sent; `None` = everything happened.
     pub(super) fn objection(&self) -> Option<String> {
-        let state = self.state();
+        let state = self.0.lock();
         let expected = |exchange: &Exchange| match &exchange.sends {
             Some(body) => format!("`{} {body}`", exchange.request),
             None => format!("`{}`", exchange.request),
@@ -122,7 +123,7 @@ impl Answers {
 
     fn answer(&self, asked: &Asked) -> Response<Bytes> {
         let Asked { line, body } = asked;
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let is_it = |exchange: &Exchange| {
             let sends = exchange.sends.as_ref();
             exchange.request == *line && sends.is_none_or(|sends| sends.as_bytes() == body)
@@ -138,9 +139,5 @@ impl Answers {
         let mut answer = Response::new(Bytes::from_static(b"the case has no answer"));
         *answer.status_mut() = StatusCode::NOT_IMPLEMENTED;
         answer
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

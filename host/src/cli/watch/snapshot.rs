@@ -14,7 +14,6 @@ use crate::cli::named::FoundQueue;
 use crate::cli::session::Session;
 use crate::cli::versions::hosts_of;
 use crate::dead_letter::DeadLetters;
-use crate::queue::inspect::Report;
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::connection::{Connector, Link};
 use crate::registry::overview::{self, QueueSeen};
@@ -186,16 +185,25 @@ impl SnapshotReader {
         let key = dead_letter.as_ref().map(|d| &*d.key);
         let seen = queue.place().look(&self.link, key).await?;
         let seen = seen.unwrap_or_default();
+        let hosts = seen.consumers.iter().filter(|c| c.name != PARKED_CONSUMER);
         let mut snapshot = QueueSnapshot {
             at_ms: wall_clock_ms(),
             key: queue.name().to_string(),
             group: queue.group().map(str::to_owned),
+            lag: seen.lag,
+            pending: seen.pending,
+            oldest_pending_ms: seen.oldest_pending_ms,
+            delayed: seen.delayed,
+            consumers: hosts.count(),
             dead_letter_key: key.map(str::to_owned),
+            dead_letters: seen.dead_letters,
             dead_letter_max_len: dead_letter.as_ref().map(|d| d.max_len.get()),
             not_ready: told.iter().filter_map(not_ready).collect(),
             ..QueueSnapshot::default()
         };
-        let (added, done) = take_depths(&mut snapshot, &seen);
+        // How many messages were ever added and settled, as far as that is known.
+        let added = seen.read.zip(seen.lag).map(|(read, lag)| read + lag);
+        let done = seen.read.map(|read| read.saturating_sub(seen.pending));
         let since = self.last.at.replace(now);
         let seconds = since.map(|since| now.duration_since(since).as_secs_f64());
         snapshot.added_per_second = rate(self.last.added, added, seconds);
@@ -257,20 +265,6 @@ fn not_ready(host: &HostSeen) -> Option<NotReady> {
         state: host.state(),
         text: host.trouble()?,
     })
-}
-
-/// Copy the depths. Returns how many messages were ever added and settled, as far as that is known.
-fn take_depths(snapshot: &mut QueueSnapshot, seen: &Report) -> (Option<u64>, Option<u64>) {
-    snapshot.lag = seen.lag;
-    snapshot.pending = seen.pending;
-    snapshot.oldest_pending_ms = seen.oldest_pending_ms;
-    snapshot.delayed = seen.delayed;
-    snapshot.dead_letters = seen.dead_letters;
-    let hosts = seen.consumers.iter().filter(|c| c.name != PARKED_CONSUMER);
-    snapshot.consumers = hosts.count();
-    let added = seen.read.zip(seen.lag).map(|(read, lag)| read + lag);
-    let done = seen.read.map(|read| read.saturating_sub(seen.pending));
-    (added, done)
 }
 
 /// The increase per second; `None` where the count went down: it was reset.

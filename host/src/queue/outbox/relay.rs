@@ -122,6 +122,7 @@ impl Outbox {
 }
 
 /// What one run did.
+#[derive(Default)]
 struct Run {
     /// How many entries it wrote: other relays wrote the rest.
     written: u64,
@@ -228,11 +229,9 @@ async fn run(
 ) -> Result<Run, Error> {
     let head = read(outbox, link).await?;
     let mut run = Run {
-        written: 0,
         is_all: head.is_all,
         read_ms: head.read_ms,
-        relayed_ms: 0,
-        refusal: None,
+        ..Run::default()
     };
     outbox.length.store(head.length, Ordering::Relaxed);
     let Some(last) = head.entries.last() else {

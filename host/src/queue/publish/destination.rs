@@ -138,23 +138,17 @@ impl Channel {
     }
 }
 
-impl From<Stream> for Destination {
-    fn from(stream: Stream) -> Self {
-        Self::Stream(stream)
-    }
+macro_rules! destinations {
+    ($($kind:ident),*) => {$(
+        impl From<$kind> for Destination {
+            fn from(to: $kind) -> Self {
+                Self::$kind(to)
+            }
+        }
+    )*};
 }
 
-impl From<List> for Destination {
-    fn from(list: List) -> Self {
-        Self::List(list)
-    }
-}
-
-impl From<Channel> for Destination {
-    fn from(channel: Channel) -> Self {
-        Self::Channel(channel)
-    }
-}
+destinations!(Stream, List, Channel);
 
 impl Destination {
     /// A stream, with the usual body field, never trimmed.

@@ -28,7 +28,7 @@ pub(super) struct Inbox {
     changed: Notify,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     values: VecDeque<Value>,
     bytes: usize,
@@ -40,8 +40,9 @@ struct State {
 }
 
 /// Whether there is a subscription.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Subscribed {
+    #[default]
     Up,
     Down {
         since: Instant,
@@ -58,15 +59,11 @@ impl Inbox {
             buffer,
             time,
             state: Mutex::new(State {
-                values: VecDeque::new(),
-                bytes: 0,
-                channel: "".into(),
-                subscription: Subscribed::Up,
                 contact: Contact {
                     connections_opened: 1,
                     ..Contact::default()
                 },
-                interrupted: false,
+                ..State::default()
             }),
             changed: Notify::new(),
         }

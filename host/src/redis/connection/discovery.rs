@@ -352,19 +352,9 @@ fn facts(value: Value) -> Option<std::collections::BTreeMap<String, String>> {
 
 fn pairs(value: Value) -> Option<Vec<(String, Value)>> {
     const COMMAND: &str = "CLUSTER SHARDS";
-    let named = |name, value| Some((reply::text(COMMAND, name).ok()?, value));
-    match value {
-        Value::Map(entries) => entries.into_iter().map(|(n, v)| named(n, v)).collect(),
-        Value::Array(parts) => {
-            let mut parts = parts.into_iter();
-            let mut pairs = Vec::new();
-            while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
-                pairs.push(named(name, value)?);
-            }
-            Some(pairs)
-        }
-        _ => None,
-    }
+    let named = |(name, value)| Some((reply::text(COMMAND, name).ok()?, value));
+    let pairs = reply::pairs(COMMAND, value).ok()?.into_iter();
+    pairs.map(named).collect()
 }
 
 /// The reply of `CLUSTER SHARDS`: the shards that have a primary, and all nodes.

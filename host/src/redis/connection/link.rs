@@ -10,11 +10,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
@@ -164,6 +165,18 @@ impl Link {
     pub(crate) async fn count(&self, command: &'static str, key: &str) -> Result<u64, Error> {
         let answer = self.call(command, redis::cmd(command).arg(key)).await?;
         reply::count(command, &answer)
+    }
+
+    /// Ask for the type of a key: `stream`, `list`, `none`, ...
+    ///
+    /// # Errors
+    /// As [`Link::call`].
+    pub(crate) async fn type_of(&self, key: &str) -> Result<String, Error> {
+        const COMMAND: &str = "TYPE";
+        reply::text(
+            COMMAND,
+            self.call(COMMAND, redis::cmd(COMMAND).arg(key)).await?,
+        )
     }
 
     /// Ask several commands in one round trip: on a cluster, one for each node that has some of their keys.
@@ -321,7 +334,7 @@ impl Link {
 
     /// Forget the connections: the next call opens a new one.
     pub async fn drop_connection(&self) {
-        let links: Vec<Arc<NodeLink>> = self.nodes().values().map(Arc::clone).collect();
+        let links: Vec<Arc<NodeLink>> = self.nodes.lock().values().map(Arc::clone).collect();
         for link in links {
             link.drop_connection().await;
         }
@@ -345,13 +358,8 @@ impl Link {
         Ok(self.link_to(node))
     }
 
-    fn nodes(&self) -> MutexGuard<'_, BTreeMap<String, Arc<NodeLink>>> {
-        // Whole entries: a panic elsewhere leaves none half-written.
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn link_to(&self, node: Arc<Node>) -> Arc<NodeLink> {
-        let mut nodes = self.nodes();
+        let mut nodes = self.nodes.lock();
         if let Some(link) = nodes.get(node.text())
             && Arc::ptr_eq(&link.node, &node)
         {

@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 
 use super::{Artifact, Start};
+use crate::delivery::text::hex;
 use crate::sandbox::WASMTIME_VERSION;
 use crate::sandbox::settings::Cache;
 
@@ -79,9 +80,7 @@ impl Key {
     }
 
     fn name(&self) -> String {
-        let mut name: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        name.push_str(ENTRY);
-        name
+        hex(&self.0) + ENTRY
     }
 }
 

@@ -39,7 +39,7 @@ use super::error::{LoadError, describe};
 use super::limits::Limits;
 use super::program;
 use super::settings::{Allocation, Compiler, Settings};
-use super::{declarations, engine, format};
+use super::{declarations, format};
 
 /// The command of the program that calls [`serve`].
 pub const COMMAND: &str = "compile-component";
@@ -270,19 +270,11 @@ fn component_of(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     })
 }
 
-/// An engine that only compiles. Its code runs on engines with the same memory, stack and allocation.
-fn compiler(memory: usize, stack: usize, allocation: Allocation) -> wasmtime::Result<Engine> {
-    engine::compiler(&settings_for(memory, stack), allocation)
-}
-
-/// What an engine that compiles needs of the settings.
-fn settings_for(memory: usize, stack: usize) -> Settings {
+/// What an engine that compiles needs of the settings. Its code runs on engines with the same memory, stack
+/// and allocation.
+fn settings_for(limits: &Limits) -> Settings {
     Settings {
-        limits: Limits {
-            memory,
-            stack,
-            ..Limits::default()
-        },
+        limits: limits.clone(),
         ..Settings::default()
     }
 }

@@ -12,8 +12,9 @@ use nix::unistd::getppid;
 
 use super::job::{Answer, ERROR_TEXT_SHOWN, Head, JOB_MAX, Job, Task, WithoutSnapshot};
 use super::measure::Meters;
-use super::{Artifact, compiler, component_of, confine, snapshot, trial};
+use super::{Artifact, component_of, confine, settings_for, snapshot, trial};
 use crate::delivery::text::truncate_utf8;
+use crate::sandbox::engine;
 use crate::sandbox::error::describe;
 use crate::sandbox::fault::host_panic;
 
@@ -57,8 +58,7 @@ pub fn serve(input: impl Read, mut output: impl Write) -> io::Result<()> {
 }
 
 fn compile(job: &Job, bytes: &[u8]) -> (Answer, Vec<u8>) {
-    let limits = &job.limits;
-    let engine = match compiler(limits.memory, limits.stack, job.allocation()) {
+    let engine = match engine::compiler(&settings_for(&job.limits), job.allocation()) {
         Ok(engine) => engine,
         Err(error) => return (Answer::Engine(bounded(format!("{error:#}"))), Vec::new()),
     };

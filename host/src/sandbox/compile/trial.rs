@@ -8,9 +8,9 @@ use std::sync::Arc;
 use wasmtime::Engine;
 use wasmtime::component::InstancePre;
 
+use super::Artifact;
 use super::job::{Job, Taken, Verdict};
 use super::measure::{Meters, Usage};
-use super::{Artifact, compiler};
 use crate::delivery::effect::{Budget, Outlets};
 use crate::delivery::key_value::KeyRules;
 use crate::delivery::outcome::FaultKind;
@@ -63,7 +63,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         ..Settings::default()
     };
     let limits = &settings.limits;
-    let compiler = compiler(limits.memory, limits.stack, allocation)?;
+    let compiler = engine::compiler(&settings, allocation)?;
 
     let before = meters.begin()?;
     // Kept to the end: what is measured later must not use freed memory again.

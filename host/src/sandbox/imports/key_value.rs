@@ -63,12 +63,18 @@ pub(super) fn link_of_batches(interface: &mut LinkerInstance<'_, Host>) -> wasmt
     )
 }
 
-async fn get(store: &mut Store<'_>, index: u32, key: String) -> Result<Option<Vec<u8>>, String> {
+/// The value of a key of the guest, as the attempt at this message of the call sees it.
+pub(super) async fn get(
+    store: &mut Store<'_>,
+    index: u32,
+    key: String,
+) -> Result<Option<Vec<u8>>, String> {
     let mut values = read(store, index, &[key]).await?;
     Ok(values.pop().flatten().map(Vec::from))
 }
 
-fn set(
+/// Set a key of the guest with the acknowledgement of this message of the call.
+pub(super) fn set(
     store: &mut Store<'_>,
     index: u32,
     key: &str,

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use wasmtime::component::{ComponentType, Linker, LinkerInstance, Lower, Resource, ResourceType};
 
-use super::key_value::{at_once, current, increment, list, read};
+use super::key_value::{at_once, current, get, increment, list, read, set};
 use crate::delivery::key_value::{Seen, Written};
 use crate::sandbox::grants::KEYVALUE;
 use crate::sandbox::host::Host;
@@ -36,20 +36,12 @@ enum Error {
     Other(String),
 }
 
-/// `store.key-response` of the first draft.
+/// `store.key-response`; the drafts differ in the cursor.
 #[derive(ComponentType, Lower)]
 #[component(record)]
-struct KeyResponse {
+struct KeyResponse<C> {
     keys: Vec<String>,
-    cursor: Option<u64>,
-}
-
-/// `store.key-response` of the second draft.
-#[derive(ComponentType, Lower)]
-#[component(record)]
-struct KeyResponse2 {
-    keys: Vec<String>,
-    cursor: Option<String>,
+    cursor: Option<C>,
 }
 
 /// `atomics.cas-error`.
@@ -112,7 +104,7 @@ fn stores(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
                         return answer(Err("the cursor is not one of this store".to_owned()));
                     };
                     let page = list(&mut store, cursor).await;
-                    answer(page.map(|(keys, cursor)| KeyResponse2 {
+                    answer(page.map(|(keys, cursor)| KeyResponse {
                         keys,
                         cursor: cursor.map(|cursor| cursor.to_string()),
                     }))
@@ -133,7 +125,7 @@ fn batches(linker: &mut Linker<Host>, draft: &str) -> wasmtime::Result<()> {
         "set-many",
         |mut store: Store<'_>, (_, pairs): (Resource<Bucket>, Vec<(String, Vec<u8>)>)| {
             let mut pairs = pairs.into_iter();
-            answer(pairs.try_for_each(|(key, value)| set(&mut store, &key, value)))
+            answer(pairs.try_for_each(|(key, value)| set(&mut store, 0, &key, value, None)))
         },
     )?;
     batch.func_wrap(
@@ -246,25 +238,22 @@ where
     interface.func_wrap_async(
         &method("get"),
         move |mut store: Store<'_>, (_, key): (Resource<R>, String)| {
-            Box::new(async move {
-                let value = one(&mut store, key).await;
-                Ok((value.map(|v| v.map(Vec::from)).map_err(other),))
-            })
+            Box::new(async move { Ok((get(&mut store, 0, key).await.map_err(other),)) })
         },
     )?;
     interface.func_wrap_async(
         &method("exists"),
         move |mut store: Store<'_>, (_, key): (Resource<R>, String)| {
             Box::new(async move {
-                let value = one(&mut store, key).await;
-                Ok((value.map(|v| v.is_some()).map_err(other),))
+                let values = read(&mut store, 0, &[key]).await;
+                Ok((values.map(|v| v[0].is_some()).map_err(other),))
             })
         },
     )?;
     interface.func_wrap(
         &method("set"),
         move |mut store: Store<'_>, (_, key, value): (Resource<R>, String, Vec<u8>)| {
-            Ok((set(&mut store, &key, value).map_err(other),))
+            Ok((set(&mut store, 0, &key, value, None).map_err(other),))
         },
     )?;
     interface.func_wrap(
@@ -274,16 +263,6 @@ where
             Ok((deleted.map_err(other),))
         },
     )
-}
-
-async fn one(store: &mut Store<'_>, key: String) -> Result<Option<Bytes>, String> {
-    let values = read(store, 0, &[key]).await?;
-    Ok(values.into_iter().next().flatten())
-}
-
-fn set(store: &mut Store<'_>, key: &str, value: Vec<u8>) -> Result<(), String> {
-    let written = Written::value(Bytes::from(value), None)?;
-    store.data_mut().write_key(0, key, written)
 }
 
 async fn new_cas(store: &mut Store<'_>, key: String) -> Result<Cas, String> {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 pub(super) use module::{component_of, is_program};
 pub(super) use rewrite::{EXIT, MEMORY};
+use serde::Serialize;
 use wasmtime::Engine;
 use wasmtime::component::Component;
 use wasmtime::component::types::ComponentItem;
@@ -59,12 +60,14 @@ impl Default for Program {
 }
 
 /// The exit codes that a program can hand to its host.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub enum ExitCodes {
     /// Each code arrives.
+    #[serde(rename = "all")]
     All,
     /// Only success and failure: `wasi:cli/exit#exit` passes on no more. A program that fails may say more
     /// in its last line on stderr: `hostler: nack`, `hostler: nack 5s` or `hostler: drop <reason>`.
+    #[serde(rename = "0-1")]
     ZeroOrOne,
 }
 

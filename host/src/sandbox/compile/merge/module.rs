@@ -255,6 +255,7 @@ impl Sections {
 }
 
 /// Writes the items of a member with their numbers in the merged module.
+#[derive(Default)]
 struct Indices<'t> {
     types: &'t [u32],
     items: [Vec<u32>; KINDS],
@@ -264,22 +265,21 @@ struct Indices<'t> {
     constants: HashMap<u32, Vec<u8>>,
 }
 
+fn known(number: Option<&u32>) -> Reencoded<u32> {
+    let missing = reencode::Error::UserError(Apart::Missing);
+    number.copied().ok_or(missing)
+}
+
 impl<'t> Indices<'t> {
     fn of_types(types: &'t [u32]) -> Self {
         Self {
             types,
-            items: Default::default(),
-            elements: 0,
-            data: 0,
-            constants: HashMap::new(),
+            ..Self::default()
         }
     }
 
     fn item(&self, kind: Kind, index: u32) -> Reencoded<u32> {
-        let number = self.items[kind as usize].get(index as usize);
-        number
-            .copied()
-            .ok_or(reencode::Error::UserError(Apart::Missing))
+        known(self.items[kind as usize].get(index as usize))
     }
 
     /// A constant expression without its `end`. It names no global that another module had imported: such a
@@ -313,10 +313,7 @@ impl Reencode for Indices<'_> {
     type Error = Apart;
 
     fn type_index(&mut self, ty: u32) -> Reencoded<u32> {
-        let number = self.types.get(ty as usize);
-        number
-            .copied()
-            .ok_or(reencode::Error::UserError(Apart::Missing))
+        known(self.types.get(ty as usize))
     }
 
     fn function_index(&mut self, function: u32) -> Reencoded<u32> {

@@ -112,10 +112,7 @@ pub(super) fn take(job: &Job, component: &[u8]) -> Result<Snapshot, WithoutSnaps
 
 /// An engine that compiles fast and counts instructions.
 fn counting_engine(job: &Job) -> wasmtime::Result<Engine> {
-    let mut config = engine::base(
-        &settings_for(job.limits.memory, job.limits.stack),
-        job.allocation(),
-    )?;
+    let mut config = engine::base(&settings_for(&job.limits), job.allocation())?;
     config
         .consume_fuel(true)
         .cranelift_opt_level(OptLevel::None)
