@@ -364,6 +364,25 @@ fn every_kind_of_queue_can_be_measured() {
     refused(&run_line(&format!("{bench} --reliable")), 64, "--list");
 }
 
+#[tokio::test]
+async fn a_stream_can_be_measured_with_a_retention() {
+    let redis = RedisServer::start();
+    let (url, ack) = (redis.url(), guest("ack"));
+    let bench = format!("bench --redis {url} --handler {}", ack.display());
+    for (flags, trims) in [("", false), ("--retention acked", true)] {
+        let raw = redis.raw().await;
+        raw.ask("CONFIG RESETSTAT").await;
+        let line = format!("{bench} --messages 3000 --repeat 1 --rate 0 --json {flags}");
+        let report = run_line(&line).ok().json();
+        assert_eq!(report["messages"], 3000);
+        let commands = raw.text("INFO commandstats").await;
+        assert_eq!(commands.contains("cmdstat_xtrim:"), trims, "{commands}");
+    }
+    assert_eq!(redis.raw().await.number("DBSIZE").await, 0);
+    let refusal = run_line(&format!("{bench} --list --retention acked"));
+    refused(&refusal, 64, "--retention");
+}
+
 #[test]
 fn a_replay_can_be_measured_without_a_handler() {
     let redis = RedisServer::start();
