@@ -241,7 +241,9 @@ fn machine(setup: &Setup) -> Outcome<Value> {
         .lines()
         .find_map(|line| line.strip_prefix("model name"));
     let processor = processor.map(|rest| rest.trim_start_matches(['\t', ' ', ':']));
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    // Behind the two numbers stands who built it.
+    let kernel: Vec<&str> = release.splitn(3, '.').take(2).collect();
     let first_line = |program: &Path| -> Outcome<String> {
         let printed = Command::new(program).arg("--version").output()?.stdout;
         Ok(String::from_utf8_lossy(&printed)
@@ -257,7 +259,7 @@ fn machine(setup: &Setup) -> Outcome<Value> {
     Ok(json!({
         "processor": processor.unwrap_or("unknown processor"),
         "cores": std::thread::available_parallelism()?.get(),
-        "kernel": format!("Linux {}", kernel.trim()),
+        "kernel": format!("Linux {}", kernel.join(".").trim()),
         "redis": format!("Redis {}", version.unwrap_or("of an unknown version")),
         "hostler": first_line(&setup.hostler)?,
     }))
