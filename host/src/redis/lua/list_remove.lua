@@ -14,7 +14,6 @@ local entry_of = find(KEYS[1], names)
 for i = 1, #names do
   local token = string.sub(names[i], 1, 16)
   local entry = #names[i] == 16 and entry_of(names[i]) or names[i]
-  -- A count that is a number would be printed as one with a fraction first, for each entry.
   if redis.call('LREM', KEYS[1], '-1', entry) == 1 then
     out[#out + 1] = 'done'
   else

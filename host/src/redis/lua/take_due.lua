@@ -17,7 +17,7 @@ for _, id in ipairs(due(KEYS[2], ARGV[6])) do
   if bytes >= tonumber(ARGV[7]) then
     break
   end
-  local held = redis.call('XPENDING', KEYS[1], ARGV[1], id, id, 1)[1]
+  local held = redis.call('XPENDING', KEYS[1], ARGV[1], id, id, '1')[1]
   if held and held[2] == ARGV[4] then
     claim(held)
   elseif not held and same_group()[ARGV[5]] and not is_unread(id) then

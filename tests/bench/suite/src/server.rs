@@ -128,6 +128,10 @@ impl Server {
 
     /// Park unread messages, as a host parks what a handler wants later: none of them is due.
     pub fn park(&mut self, messages: u64) -> Outcome<()> {
+        // The mark of a group that hosts know. They look through all parked deliveries of one that they do not know.
+        let mut mark = cmd("XGROUP");
+        mark.arg("CREATECONSUMER").arg(QUEUE).arg(GROUP);
+        let _: u64 = self.ask(mark.arg("hostler:epoch:0badcafe"))?;
         let script = "local streams = redis.call('XREADGROUP', 'GROUP', ARGV[4], 'hostler:parked', \
                'COUNT', ARGV[1], 'STREAMS', ARGV[2], '>') \
              for _, entry in ipairs(streams[1][2]) do redis.call('ZADD', KEYS[1], ARGV[3], entry[1]) end";

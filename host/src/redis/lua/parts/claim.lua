@@ -2,7 +2,7 @@
 -- count stays. `held` is a reply of XPENDING; each claim is { id, count, idle ms, fields }.
 local claims, trimmed, bytes = {}, 0, 0
 local function claim(held, ...)
-  local entry = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, held[1], 'RETRYCOUNT', held[4], ...)[1]
+  local entry = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], '0', held[1], 'RETRYCOUNT', held[4], ...)[1]
   if not entry then
     trimmed = trimmed + 1
     return

@@ -1,9 +1,9 @@
 -- Part, after `time`: sorted sets of members and the times when they are due, in epoch ms.
 local function due(key, most)
-  return redis.call('ZRANGEBYSCORE', key, '-inf', text(now), 'LIMIT', 0, most)
+  return redis.call('ZRANGEBYSCORE', key, '-inf', text(now), 'LIMIT', '0', most)
 end
 -- Milliseconds until the first member is due; -1 if there is none.
 local function wait(key)
-  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+  local first = redis.call('ZRANGE', key, '0', '0', 'WITHSCORES')[2]
   return first and math.max(0, tonumber(first) - now) or -1
 end

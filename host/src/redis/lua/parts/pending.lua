@@ -3,7 +3,7 @@
 --
 -- The delivery { id, consumer, idle ms, count }, or nil.
 local function pending(id)
-  return redis.call('XPENDING', KEYS[1], ARGV[1], id, id, 1)[1]
+  return redis.call('XPENDING', KEYS[1], ARGV[1], id, id, '1')[1]
 end
 -- Why this host must not change a delivery: 'gone' | 'stolen'; nil if it owns the delivery with one of
 -- these counts, or with any count if none is given. Fails if the group was made again, and does not have
@@ -19,6 +19,6 @@ local function obstacle(id, count, other)
 end
 -- Take a delivery for a consumer: 'done', or 'trimmed': its entry is gone, and the delivery with it.
 local function hold(consumer, id, ...)
-  local claimed = redis.call('XCLAIM', KEYS[1], ARGV[1], consumer, 0, id, ...)
+  local claimed = redis.call('XCLAIM', KEYS[1], ARGV[1], consumer, '0', id, ...)
   return #claimed == 1 and 'done' or 'trimmed'
 end
