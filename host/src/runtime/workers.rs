@@ -164,7 +164,6 @@ pub struct Workers {
     inboxes: [mpsc::Sender<Request>; Kind::ALL.len()],
     busy: [bool; Kind::ALL.len()],
     /// The tasks; they end when this is dropped.
-    #[expect(dead_code, reason = "held for its drop")]
     tasks: JoinSet<()>,
 }
 
@@ -207,6 +206,11 @@ impl Workers {
         debug_assert!(!self.busy[kind]);
         // There is room: a worker answers before it gets the next request. It ends with the host.
         self.busy[kind] = self.inboxes[kind].try_send(request).is_ok();
+    }
+
+    /// End them: nothing is sent from now on.
+    pub async fn stop(&mut self) {
+        self.tasks.shutdown().await;
     }
 
     /// The worker for this kind has answered.

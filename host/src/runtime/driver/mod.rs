@@ -342,6 +342,8 @@ impl Driver {
 
     async fn leave(mut self) -> Exit {
         self.executor.close();
+        // A renewal or a look for orphans behind the departure would enter this host again.
+        self.workers.stop().await;
         let relayed = self.queue.relayed();
         self.reporter.relayed(relayed);
         self.reporter.left_in_outboxes(relayed.left);
