@@ -254,18 +254,19 @@ impl DeadLetters {
         while !replay.is_done()
             && let Some(entries) = next
         {
-            next = scan
-                .next_beside(&replay.sent(), async {
-                    let mut rest = entries.as_slice();
-                    while !rest.is_empty() && !replay.is_done() {
-                        let (chunk, behind) = rest.split_at(replay.chunk().min(rest.len()));
-                        replay.pace().await;
-                        replay.send(chunk).await?;
-                        rest = behind;
-                    }
-                    Ok::<_, Error>(())
-                })
-                .await?;
+            let sent = replay.sent();
+            let sending = async {
+                let mut rest = entries.as_slice();
+                while !rest.is_empty() && !replay.is_done() {
+                    let (chunk, behind) = rest.split_at(replay.chunk().min(rest.len()));
+                    replay.pace().await;
+                    replay.send(chunk).await?;
+                    rest = behind;
+                }
+                Ok::<_, Error>(())
+            };
+            // On the heap: the future of this would be large.
+            next = scan.next_beside(&sent, Box::pin(sending)).await?;
         }
         Ok(replay.report().clone())
     }

@@ -262,7 +262,8 @@ async fn move_all(
             }
             Ok::<_, Failure>(())
         };
-        next = scan.next_beside(&sent, sending).await?;
+        // On the heap: the future of this would be large.
+        next = scan.next_beside(&sent, Box::pin(sending)).await?;
     }
     if let Some(signal) = stopped {
         progress.finish();
