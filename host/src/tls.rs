@@ -49,7 +49,7 @@ fn of_file(path: &Path) -> Result<RootCertStore, String> {
         roots.add(certificate).map_err(|error| wrong(&error))?;
     }
     match roots.is_empty() {
-        true => Err(wrong(&"there is none")),
+        true => Err(wrong(&"the file has no certificate")),
         false => Ok(roots),
     }
 }

@@ -106,7 +106,7 @@ macro_rules! stated {
 stated! {
     /// The text of the default.
     default(text: &'static str) = Some(text);
-    /// There is no default. This text says what follows if nobody sets it.
+    /// It has no default. The text says what the host does without it.
     unset(meaning: &'static str) = meaning;
     /// A flag (and variable) with another name than the key.
     flag(flag: &'static str) = Some(flag);

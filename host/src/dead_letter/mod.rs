@@ -251,9 +251,7 @@ impl DeadLetters {
         let mut replay = self.replay(options);
         let mut scan = self.scan(filter).await?;
         let mut next = scan.next().await?;
-        while !replay.is_done()
-            && let Some(entries) = next
-        {
+        while let Some(entries) = next {
             let sent = replay.sent();
             let sending = async {
                 let mut rest = entries.as_slice();
@@ -263,7 +261,7 @@ impl DeadLetters {
                     replay.send(chunk).await?;
                     rest = behind;
                 }
-                Ok::<_, Error>(())
+                Ok::<_, Error>(!replay.is_done())
             };
             // On the heap: the future of this would be large.
             next = scan.next_beside(&sent, Box::pin(sending)).await?;

@@ -145,30 +145,36 @@ impl<'a> Scan<'a> {
         Ok(Some(entries))
     }
 
-    /// Do some work with the last entries. From `sent` on, while the work waits for its answers, read the next ones. A walk
-    /// through a list reads behind the work: it must know what the work removed.
+    /// Do some work with the last entries, and read the next ones while it waits: from `sent` on. A walk through a list
+    /// reads after the work: it must know what the work removed.
+    ///
+    /// The work returns whether it wants more. `None`: it does not, or the walk is over.
     ///
     /// # Errors
     /// Of the work, or as [`Scan::next`].
     pub async fn next_beside<E: From<Error>>(
         &mut self,
         sent: &Notify,
-        work: impl Future<Output = Result<(), E>>,
+        work: impl Future<Output = Result<bool, E>>,
     ) -> Result<Option<Vec<Entry>>, E> {
         let reads_ahead = matches!(self.walk, Walk::Stream(_));
         let mut work = pin!(work);
         tokio::select! {
             biased;
-            worked = &mut work => {
-                worked?;
-                return Ok(self.next().await?);
+            wants_more = &mut work => {
+                return Ok(match wants_more? {
+                    true => self.next().await?,
+                    false => None,
+                });
             }
             () = sent.notified(), if reads_ahead => {}
         }
         let ahead = &self.letters.ahead;
-        let (worked, next) = tokio::join!(biased; work, self.next_by(ahead));
-        worked?;
-        Ok(next?)
+        let (wants_more, next) = tokio::join!(biased; work, self.next_by(ahead));
+        Ok(match wants_more? {
+            true => next?,
+            false => None,
+        })
     }
 
     /// How many entries matched so far, but were left because they are no dead letters.

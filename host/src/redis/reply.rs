@@ -136,7 +136,7 @@ pub(crate) fn fields(command: &'static str, value: Value) -> Result<Vec<(Bytes, 
         .collect()
 }
 
-/// The members of a sorted set with their scores, which are whole numbers that are never negative.
+/// The members of a sorted set with their scores.
 pub(crate) fn scored(command: &'static str, value: Value) -> Result<Vec<(Bytes, u64)>, Error> {
     let items = array(command, value)?;
     // RESP3 has pairs, RESP2 a flat array.
@@ -156,17 +156,22 @@ pub(crate) fn scored(command: &'static str, value: Value) -> Result<Vec<(Bytes, 
     scored.collect()
 }
 
-/// The score of a member of such a set.
+/// The score of a member of such a set: its whole part, at least 0. Other writers may use fractions and `inf`.
 pub(crate) fn score(command: &'static str, value: &Value) -> Result<u64, Error> {
+    let number = match value {
+        Value::Double(number) => *number,
+        other => {
+            let text = text(command, other.clone())?;
+            text.parse::<f64>()
+                .map_err(|_| invalid(command, "a score that is not a number"))?
+        }
+    };
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "saturates"
     )]
-    match value {
-        Value::Double(score) => Ok(*score as u64),
-        other => count(command, other),
-    }
+    Ok(number as u64)
 }
 
 /// The time of a server (`TIME`), in epoch milliseconds.
@@ -219,5 +224,27 @@ fn is_named(key: &Value, name: &str) -> bool {
         Value::BulkString(bytes) => bytes == name.as_bytes(),
         Value::SimpleString(text) => text == name,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_score_is_the_same_number_in_both_protocols() {
+        for (text, number) in [
+            ("1795560295925", 1_795_560_295_925),
+            ("1795560295925.75", 1_795_560_295_925),
+            ("1.7e+12", 1_700_000_000_000),
+            ("-3", 0),
+            ("inf", u64::MAX),
+        ] {
+            let double = Value::Double(text.parse().unwrap());
+            for value in [Value::BulkString(text.into()), double] {
+                assert_eq!(score("ZSCORE", &value).unwrap(), number, "{text}");
+            }
+        }
+        assert!(score("ZSCORE", &Value::BulkString("soon".into())).is_err());
     }
 }

@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_epoch_thread_rests_without_guests_and_the_next_guest_wakes_it() {
+    fn the_epoch_thread_rests_without_guests_and_ticks_again_for_the_next_one() {
         let pace = Pace::default();
         let mut quiet = 0;
         let wait_until_idle = |quiet: &mut u32| {

@@ -228,10 +228,7 @@ async fn move_all(
     let progress = Progress::of(length.min(args.limit.unwrap_or(u64::MAX)), "replayed");
     let mut stopped = None;
     let mut next = scan.next().await?;
-    while !replay.is_done()
-        && stopped.is_none()
-        && let Some(mut entries) = next
-    {
+    while let Some(mut entries) = next {
         let sent = replay.sent();
         let sending = async {
             if let Some(trial) = &mut trial {
@@ -239,7 +236,7 @@ async fn move_all(
                     biased;
                     signal = stops.next() => {
                         stopped = Some(signal);
-                        return Ok(());
+                        return Ok(false);
                     }
                     acked = trial.sift(entries) => acked?,
                 };
@@ -250,7 +247,7 @@ async fn move_all(
                     biased;
                     signal = stops.next() => {
                         stopped = Some(signal);
-                        return Ok(());
+                        return Ok(false);
                     }
                     () = replay.pace() => {}
                 }
@@ -260,7 +257,7 @@ async fn move_all(
                 progress.advance(replay.report().replayed - before);
                 rest = behind;
             }
-            Ok::<_, Failure>(())
+            Ok::<_, Failure>(!replay.is_done())
         };
         // On the heap: the future of this would be large.
         next = scan.next_beside(&sent, Box::pin(sending)).await?;

@@ -285,13 +285,12 @@ impl Reading {
             Next::Fields => match self.line(arrived)? {
                 None => return Ok(false),
                 Some((b'*', Some(count))) if count.is_multiple_of(2) => {
-                    self.next = Next::Part(count);
-                    self.end_of_part(arrived);
+                    self.begin_parts(count, arrived);
                 }
                 // A map counts its pairs.
                 Some((b'%', Some(count))) => {
-                    self.next = Next::Part(count.checked_mul(2).ok_or(Unexpected::Shape)?);
-                    self.end_of_part(arrived);
+                    let count = count.checked_mul(2).ok_or(Unexpected::Shape)?;
+                    self.begin_parts(count, arrived);
                 }
                 Some(_) => return Err(Unexpected::Shape),
             },
@@ -333,6 +332,13 @@ impl Reading {
                 .skipped
                 .push(Bytes::copy_from_slice(&arrived[id]));
         }
+    }
+
+    fn begin_parts(&mut self, count: usize, arrived: &[u8]) {
+        self.next = Next::Part(count);
+        // An entry without fields counts as well.
+        self.skip_if_too_large(arrived);
+        self.end_of_part(arrived);
     }
 
     fn end_of_part(&mut self, arrived: &[u8]) {
@@ -519,8 +525,8 @@ mod tests {
             let (got, answer, most) = arrives(&reply(&entries, false), limit, piece).unwrap();
             prop_assert_eq!(&answer[..], TAKEN);
             let first = entries.first().map_or(0, |first| reply(&vec![first.clone()], false).len());
-            // A piece, a part that is not complete, one that was kept before the entry was too large, and lines come on top.
-            prop_assert!(most <= first.max(2 * limit) + piece + 600, "{most}");
+            // What arrives in one piece, and lines, come on top.
+            prop_assert!(most <= first.max(2 * limit) + piece + 300, "{most}");
             let mut skipped = got.skipped.iter().map(|id| id.to_vec()).peekable();
             let mut read = plain(&got).into_iter().peekable();
             for entry in entries {
@@ -587,6 +593,14 @@ mod tests {
         assert_eq!(plain(&got), entries[..1]);
         assert_eq!(got.skipped, [&b"2-0"[..]]);
         assert_eq!(&answer[..], TAKEN);
+    }
+
+    #[test]
+    fn entries_without_fields_count_against_the_limit() {
+        let entries = vec![(b"1-0".to_vec(), Vec::new()); 100];
+        let (got, _, most) = arrives(&reply(&entries, false), 100, 10).unwrap();
+        assert_eq!(plain(&got).len() + got.skipped.len(), 100);
+        assert!(most <= 2 * 100 + 10 + 50, "{most}");
     }
 
     #[test]

@@ -246,7 +246,7 @@ where
         move |mut store: Store<'_>, (_, key): (Resource<R>, String)| {
             Box::new(async move {
                 let values = read(&mut store, 0, &[key]).await;
-                Ok((values.map(|v| v[0].is_some()).map_err(other),))
+                Ok((values.map(|v| v.iter().any(Option::is_some)).map_err(other),))
             })
         },
     )?;
