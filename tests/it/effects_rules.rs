@@ -132,12 +132,19 @@ async fn what_is_published_before_the_ack_is_published_twice(kind: Kind) {
         invoices.await
     };
     assert_eq!(published(Without::Nothing).await, 1);
-    // A renewal may tell the first host that it has lost the message, before it sends its late ack. Then it sends none.
+    goes_wrong(1, 2, async || published(early).await).await;
+}
+
+/// Without its rule, a case ends with `wrong` invoices as soon as the host that lost its message sends a late ack. A renewal
+/// may be faster, and tell the host of its loss: then the host sends no ack, there are `right` invoices, and the case is
+/// tried again.
+async fn goes_wrong(right: usize, wrong: usize, mut invoices: impl AsyncFnMut() -> usize) {
     for _ in 0..5 {
-        match published(early).await {
-            1 => {}
-            twice => return assert_eq!(twice, 2),
+        let found = invoices().await;
+        if found == wrong {
+            return;
         }
+        assert_eq!(found, right);
     }
     panic!("a host that lost its message never sent a late ack");
 }
@@ -150,7 +157,7 @@ async fn an_unchecked_late_ack_voids_the_effects_of_the_next_owner() {
         "  local word = item.word\n",
         "  local word = #item.all > 0 and item.word or nil\n",
     );
-    for (without, published) in [(Without::Nothing, 1), (unchecked, 0)] {
+    let published = async |without| {
         // The second attempt runs for long enough to be paused on a busy machine.
         let body = "sleep:1000,sleep:2500+publish:invoices:x";
         let then = async |_: &Scene,
@@ -162,9 +169,10 @@ async fn an_unchecked_late_ack_voids_the_effects_of_the_next_owner() {
             second.resume();
             second.drained().await;
         };
-        let invoices = invoices_of_two_hosts(without, Kind::Stream, body, then).await;
-        assert_eq!(invoices, published);
-    }
+        invoices_of_two_hosts(without, Kind::Stream, body, then).await
+    };
+    assert_eq!(published(Without::Nothing).await, 1);
+    goes_wrong(1, 0, async || published(unchecked).await).await;
 }
 
 /// Two groups handle one message, and each publishes an invoice: both are handled.
