@@ -260,13 +260,18 @@ async fn an_abandoned_server_is_replaced() {
     let _: () = connection.set("k", "v").await.unwrap();
     let server = server_pid(&mut connection).await;
     // All processes that could end it are killed.
+    let mut killed = Vec::new();
     for (pid, line) in processes_of(&dir) {
         if pid != server && pid != holder.pid() {
             assert!(line.contains("flock"), "an unknown process: {line}");
             kill(pid, Signal::SIGKILL).unwrap();
+            killed.push(pid);
         }
     }
     holder.kill().await;
+    // A process that is killed holds its locks until it has ended.
+    let have_ended = || !killed.iter().any(|pid| is_running(*pid));
+    until("the others have ended", have_ended).await;
     assert!(is_running(server));
 
     let embedded = Embedded::start(&dir).await.unwrap();
