@@ -169,7 +169,7 @@ guest-examples/js/handler.wasm guest-examples/ts/handler.wasm: guest-examples/%/
 	cd guest-examples/$* && npm run build
 
 guest-examples/%/node_modules/.package-lock.json: guest-examples/%/package-lock.json guest-examples/%/package.json | setup-node
-	cd guest-examples/$* && npm install --no-audit --no-fund --loglevel=error
+	cd guest-examples/$* && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
 test-guest-js test-guest-ts: test-guest-%: guest-examples/%/node_modules/.package-lock.json

@@ -104,8 +104,8 @@ async fn what_is_published_before_the_ack_is_published_twice(kind: Kind) {
     let early = match kind {
         Kind::Stream => Without::Text(
             &[Script::Acknowledge],
-            "  local word = item.word\n",
-            "  write_all(item.all)\n  item.all = { expected = {} }\n  local word = item.word\n",
+            "  local word = words[i]\n",
+            "  write_all(item.all)\n  item.all = { expected = {} }\n  local word = words[i]\n",
         ),
         Kind::List => Without::Text(
             &[Script::ListAcknowledge],
@@ -154,8 +154,8 @@ async fn goes_wrong(right: usize, wrong: usize, mut invoices: impl AsyncFnMut() 
 async fn an_unchecked_late_ack_voids_the_effects_of_the_next_owner() {
     let unchecked = Without::Text(
         &[Script::Acknowledge, Script::AcknowledgeOnly],
-        "  local word = item.word\n",
-        "  local word = #item.all > 0 and item.word or nil\n",
+        "  local word = words[i]\n",
+        "  local word = #item.all > 0 and words[i] or nil\n",
     );
     let published = async |without| {
         // The second attempt runs for long enough to be paused on a busy machine.

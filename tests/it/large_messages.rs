@@ -7,16 +7,17 @@ use hostler::queue::byte_bounds::held_max;
 use hostler::queue::kind::QueueOptions;
 use hostler::queue::list::{ListOptions, ListQueue};
 use hostler::queue::simple_list::SimpleListOptions;
-use hostler::queue::stream::StreamOptions;
+use hostler::queue::stream::{PARKED_CONSUMER, StreamOptions};
 use hostler::queue::{Claim, Queue, Reply, SettleAction};
 use hostler::wire::Raw;
 use hostler::wire::list::Framing;
 use hostler_tests::redis::{RedisOptions, eventually};
 
 use crate::list_scene::{self, both};
+use crate::queue_scene::PARKED;
 use crate::scene::{
-    self, KEY, bodies, connector, dead_letter, discard, fetch, orphaned, park, recorded, requeue,
-    settled, settlement, shared, stream_options, user,
+    self, GROUP, KEY, bodies, connector, dead_letter, discard, fetch, is_empty, orphaned, park,
+    recorded, requeue, settled, settlement, shared, stream_options, user,
 };
 
 #[derive(Default)]
@@ -95,6 +96,39 @@ async fn one_request_brings_a_number_of_bytes_or_one_message() {
         let counts = |c: &Arc<Claim>| c.native <= 1 && c.header == 0;
         assert!(all.iter().all(counts), "{key}");
     }
+}
+
+/// One command takes several of them before anybody knows how large they are.
+#[tokio::test]
+async fn parked_deliveries_beyond_the_bytes_stay_due_with_their_counts() {
+    let scene = Scene::new().await;
+    let host = QueueOptions::Stream(stream_options());
+    let host = host.open(scene.connector()).await.unwrap();
+    for place in 0..40 {
+        let size = if place < 20 { 5 } else { MIB / 4 };
+        publish(&scene, KEY, &vec![b'x'; size]).await;
+    }
+    let read = format!("XREADGROUP GROUP {GROUP} {PARKED_CONSUMER} COUNT 40 STREAMS {KEY} >");
+    scene.raw.ask(&read).await;
+    for (id, _) in scene.raw.entries(KEY).await {
+        let claim = format!("XCLAIM {KEY} {GROUP} {PARKED_CONSUMER} 0 {id} RETRYCOUNT 3 JUSTID");
+        scene.raw.ask(&claim).await;
+        scene.raw.ask(&format!("ZADD {PARKED} 1 {id}")).await;
+    }
+    let mut all = Vec::new();
+    for round in 0.. {
+        let due = shared(host.take_due(100).await.unwrap().claims);
+        assert!(!due.is_empty(), "{round}: {}", all.len());
+        assert!(bytes(&due) <= 5 * MIB, "{round}: {}", bytes(&due));
+        assert!(round > 0 || due.len() <= 21, "{}", due.len());
+        all.extend(due);
+        if all.len() == 40 {
+            break;
+        }
+    }
+    assert!(all.iter().all(|claim| claim.native == 3));
+    host.acknowledge(&all).await.unwrap();
+    assert!(is_empty(&*host).await);
 }
 
 /// Where entries were small so far, a plain command reads the next ones: the bound holds in the host.

@@ -1,13 +1,14 @@
 //! The contract of queues at least once, on streams and on reliable lists: each test works a queue by
 //! hand, through the trait.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hostler::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use hostler::queue::{Backlog, Claim, Queue, Reply, SettleAction};
 
-use crate::dlq_scene::{Kind, Scene, Served, on_both};
+use crate::dlq_scene::{Found, Kind, Scene, Served, on_both};
 use crate::scene::{
     bodies, dead_letter, discard, fetch, is_empty, is_refused, park, recorded, refused, requeue,
     settle, settled, settlement,
@@ -20,6 +21,7 @@ on_both! {
     settlements_of_all_kinds_are_answered_in_their_order
     a_requeued_message_comes_back_with_its_count
     a_refused_dead_letter_leaves_the_delivery_unchanged
+    dead_letters_of_one_call_are_whole_and_answered_one_by_one
     a_full_dead_letter_queue_drops_its_oldest_or_refuses_more
     scripts_that_the_server_forgot_are_loaded_again
     a_server_that_takes_no_writes_fails_the_probe
@@ -182,6 +184,70 @@ async fn a_refused_dead_letter_leaves_the_delivery_unchanged(kind: Kind) {
     scene.delete(dead).await;
     settled(&*host, &claims[0], 1, dead_letter()).await;
     assert_eq!(scene.only_dead().await.body, "a");
+}
+
+/// One call names only what changes from a copy to the next one.
+async fn dead_letters_of_one_call_are_whole_and_answered_one_by_one(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let large = |n: usize| format!("{n}").repeat(5000);
+    let body = |n: usize| match n % 4 {
+        0 => "all alike".to_owned(),
+        1 => large(n),
+        2 => String::new(),
+        _ => large(7),
+    };
+    let number = |n: usize| n.to_string();
+    for n in 0..60 {
+        let number = number(n);
+        let named = [("x-number", number.as_str()), ("x-kind", "named")];
+        scene.put(scene.key(), body(n), &named[..n % 3]).await;
+    }
+    let host = scene.open(scene.own()).await;
+    let mut claims = Vec::new();
+    while claims.len() < 60 {
+        let some = fetch(&*host, 60).await;
+        assert!(!some.is_empty(), "{} are read", claims.len());
+        claims.extend(some);
+    }
+    let gone: Vec<usize> = (0..60).filter(|n| n % 7 == 3).collect();
+    for n in &gone {
+        host.acknowledge(&claims[*n..=*n]).await.unwrap();
+    }
+    if kind == Kind::Stream {
+        // Large parts of their copies would come from these entries.
+        for claim in claims.iter().skip(1).step_by(8) {
+            let id = hostler::wire::entry_id::entry_id(claim.id);
+            scene.raw.ask(&format!("XDEL {} {id}", scene.key())).await;
+        }
+    }
+    let one = |claim| settlement(claim, 1, dead_letter());
+    let all: Vec<_> = claims.iter().rev().map(one).collect();
+    let replies = host.settle(&all).await.unwrap();
+    let dead = scene.dead().await;
+    let mut found: HashMap<&str, &Found> = HashMap::new();
+    for letter in &dead {
+        let of = letter.header("x-dead-letter-source-id");
+        assert!(found.insert(of, letter).is_none(), "{of} died twice");
+    }
+    for (n, reply) in (0..60).rev().zip(replies) {
+        let letter = found.remove(&*claims[n].message.id);
+        if gone.contains(&n) {
+            assert_eq!((reply, letter.is_none()), (Reply::Gone, true), "{n}");
+            continue;
+        }
+        let letter = letter.unwrap();
+        assert_eq!((reply, &letter.body), (Reply::Done, &body(n)), "{n}");
+        assert_eq!(letter.header("x-message-id"), &*claims[n].message.id);
+        let told = ["x-number", "x-kind"].map(|name| letter.headers.find_str(name));
+        let number = number(n);
+        let expected = [Some(number.as_str()), Some("named")];
+        assert!(
+            told.iter().flatten().eq(expected[..n % 3].iter().flatten()),
+            "{n}: {told:?}"
+        );
+    }
+    assert!(found.is_empty());
+    assert!(is_empty(&*host).await);
 }
 
 async fn a_full_dead_letter_queue_drops_its_oldest_or_refuses_more(kind: Kind) {

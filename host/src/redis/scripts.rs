@@ -66,7 +66,7 @@ scripts! {
     AcknowledgeOnly = ["epoch", "time", "pending", "effects", "marks"] "acknowledge" oom;
     /// Find messages that were handled already.
     Marked = "marked";
-    /// Dead-letter one delivery.
+    /// Dead-letter deliveries.
     DeadLetter = ["epoch", "pending"] "dead_letter";
     /// Discard a delivery whose copy was written just before.
     DiscardCopied = ["info", "epoch", "pending"] "discard_copied";
@@ -75,7 +75,7 @@ scripts! {
     /// Claim unread entries.
     Fetch = ["time", "step"] "fetch";
     /// Take back parked deliveries that are due.
-    TakeDue = ["time", "due", "info", "ids", "unread", "epoch", "claim"] "take_due";
+    TakeDue = ["time", "due", "info", "ids", "unread", "epoch", "pending", "step", "claim"] "take_due";
     /// Take back parked deliveries without a due time.
     Sweep = ["claim"] "sweep";
     /// Say what this host goes by, and learn what all hosts of the queue go by.
@@ -112,7 +112,7 @@ scripts! {
     ListAcknowledgeOnly = ["time", "step", "find", "effects", "marks"] "list_acknowledge" oom;
     /// Put deliveries of a list back.
     ListReturn = ["time", "step", "find"] "list_return" oom;
-    /// Dead-letter one delivery of a list.
+    /// Dead-letter deliveries of a list.
     ListDeadLetter = ["step", "find"] "list_dead_letter" oom;
     /// Check that a delivery of a list is held.
     ListHolds = ["step", "find"] "list_holds";

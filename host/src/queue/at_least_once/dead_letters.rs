@@ -3,6 +3,7 @@
 //! in one transaction. Across slots it takes several commands: a crash or a lost reply between them leaves a
 //! duplicate, never a loss.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
@@ -17,18 +18,18 @@ use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use crate::queue::{Claim, Maintenance, Reply, Settlement};
 use crate::redis::connection::Link;
-use crate::redis::copy;
+use crate::redis::copy::{self, Copies};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script;
-use crate::redis::script_reply::{full, refused, word_reply};
+use crate::redis::script_reply::{full, incomplete, refused, reply_of, word_reply};
 use crate::wire::Raw;
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::death;
 
-/// Most dead letters, and about how many bytes of them, in one round trip.
-const PER_PIPELINE: usize = 100;
-const BYTES_PER_PIPELINE: usize = 1 << 20;
+/// Most dead letters, and about how many bytes of them, in one round trip: a script blocks Redis.
+const LETTERS_MAX: usize = 100;
+const BYTES_MAX: usize = 1 << 20;
 
 /// Where one dead letter goes.
 #[derive(Clone, Debug)]
@@ -161,8 +162,8 @@ pub(super) async fn write<Q: AtLeastOnce>(
         match queue.copy_of(&settlement.claim, target, &context) {
             Ok((to, copy)) => {
                 let size = copy::size_sent(&copy, &settlement.claim.raw);
-                if size > BYTES_PER_PIPELINE && !letters.is_empty() {
-                    // Redis may refuse it by hanging up: none but this one is in doubt then.
+                if bytes + size > BYTES_MAX && !letters.is_empty() {
+                    // Redis may refuse a large one by hanging up: none but this one is in doubt then.
                     send(queue, settlements, target, &letters, replies).await?;
                     letters.clear();
                     bytes = 0;
@@ -172,7 +173,7 @@ pub(super) async fn write<Q: AtLeastOnce>(
             }
             Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
         }
-        if letters.len() >= PER_PIPELINE || bytes >= BYTES_PER_PIPELINE {
+        if letters.len() == LETTERS_MAX {
             send(queue, settlements, target, &letters, replies).await?;
             letters.clear();
             bytes = 0;
@@ -193,45 +194,54 @@ async fn send<Q: AtLeastOnce>(
     let (scripted, mut others): (Vec<_>, Vec<_>) = letters
         .iter()
         .partition(|letter| copy::fits_script(&letter.copy));
-    let call_of = |letter: &DeadLetter, is_whole: bool| {
-        let (settlement, key) = (&settlements[letter.place], &letter.to.key);
-        let mut call = queue.dead_letter_call(settlement, key);
+    let mut by_key: BTreeMap<&str, Vec<&DeadLetter>> = BTreeMap::new();
+    for letter in scripted {
+        by_key.entry(&letter.to.key).or_default().push(letter);
+    }
+    let call_of = |key: &str, letters: &[&DeadLetter], is_whole: bool| {
+        let mut call = queue.dead_letter_call(key);
         call.arg(target.bound(key, queue.key()).unwrap_or(0))
             .arg(match target.on_full {
                 OnFull::DropOldest => "drop-oldest",
                 OnFull::Stop => "stop",
             });
-        let original = (!is_whole).then_some(&settlement.claim.raw);
-        copy::push_shared(&letter.copy, original, &mut call);
+        let mut copies = Copies::default();
+        for letter in letters {
+            let settlement = &settlements[letter.place];
+            queue.dead_letter_one(settlement, &mut call);
+            let original = (!is_whole).then_some(&settlement.claim.raw);
+            copies.push(&letter.copy, original, &mut call);
+        }
         call
     };
-    let calls = scripted.iter().map(|letter| call_of(letter, false));
+    let calls = by_key.iter().map(|(key, some)| call_of(key, some, false));
     let answers = script::run_all(&base.commands, script, calls.collect()).await?;
     let mut whole = Vec::new();
-    for (letter, answer) in scripted.into_iter().zip(answers) {
-        let reply = match reply::accepted(script.name(), answer) {
+    for (some, answer) in by_key.into_values().zip(answers) {
+        match reply::accepted(script.name(), answer) {
             Ok(answer) => {
-                let word = noted(queue, answer)?;
-                if word == "absent" {
-                    // The entry was trimmed: this host has its only copy.
-                    whole.push(letter);
-                    continue;
+                for (letter, word) in some.iter().zip(words(queue, some.len(), answer)?) {
+                    match word.as_str() {
+                        // The entry was trimmed: this host has its only copy.
+                        "absent" => whole.push(*letter),
+                        word => replies[letter.place] = Some(reply_of(script.name(), word)?),
+                    }
                 }
-                word_reply(script.name(), Value::SimpleString(word))?
             }
-            Err(Error::Configuration { code, .. }) if code == "CROSSSLOT" => {
-                others.push(letter);
-                continue;
+            Err(Error::Configuration { code, .. }) if code == "CROSSSLOT" => others.extend(some),
+            Err(error) => {
+                let reply = refused(queue.about(error))?;
+                for letter in some {
+                    replies[letter.place] = Some(reply.clone());
+                }
             }
-            Err(error) => refused(queue.about(error))?,
-        };
-        replies[letter.place] = Some(reply);
+        }
     }
     for letter in whole {
-        let call = call_of(letter, true);
+        let call = call_of(&letter.to.key, &[letter], true);
         let answer = script::run(&base.commands, script, &call).await;
-        let noted = answer.and_then(|answer| noted(queue, answer));
-        let reply = noted.and_then(|word| word_reply(script.name(), Value::SimpleString(word)));
+        let word = answer.and_then(|answer| words(queue, 1, answer));
+        let reply = word.and_then(|words| reply_of(script.name(), &words[0]));
         replies[letter.place] = Some(reply.or_else(|error| refused(queue.about(error)))?);
     }
     for letter in others {
@@ -247,14 +257,19 @@ async fn send<Q: AtLeastOnce>(
     Ok(())
 }
 
-/// The word about a dead letter; notes how many others it drove out.
-fn noted<Q: AtLeastOnce>(queue: &Q, answer: Value) -> Result<String, Error> {
+/// The words about so many dead letters; notes how many others they drove out.
+fn words<Q: AtLeastOnce>(queue: &Q, count: usize, answer: Value) -> Result<Vec<String>, Error> {
     let command = Q::DEAD_LETTER.name();
-    let [word, dropped] = reply::tuple(command, answer)?;
+    let [words, dropped] = reply::tuple(command, answer)?;
     let dropped = reply::count(command, &dropped)?;
     let counts = &queue.base().counts;
     counts.dropped.fetch_add(dropped, Ordering::Relaxed);
-    reply::text(command, word)
+    let words = reply::array(command, words)?;
+    if words.len() != count {
+        return Err(incomplete(command));
+    }
+    let text = |word| reply::text(command, word);
+    words.into_iter().map(text).collect()
 }
 
 /// Copy a dead letter that no script can write, and take its delivery off the queue.

@@ -239,8 +239,11 @@ pub(super) trait AtLeastOnce {
         context: &Context<'_>,
     ) -> Result<(Destination, Raw), list::Error>;
 
-    /// A call of the script that dead-letters a delivery; bound and copy follow.
-    fn dead_letter_call(&self, settlement: &Settlement, key: &str) -> Cmd;
+    /// A call of the script that moves deliveries to this dead-letter queue: its bound and the deliveries follow.
+    fn dead_letter_call(&self, key: &str) -> Cmd;
+
+    /// Add a delivery to such a call; its copy follows.
+    fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd);
 
     /// The call that takes a delivery off the queue behind its copy, in one transaction with it; `None` if
     /// the kind has copies of one value only.
@@ -294,6 +297,7 @@ pub(super) async fn settle<Q: AtLeastOnce>(
             SettleAction::DeadLetter(rejection) => dead.push((place, rejection)),
         }
     }
+    dead.sort_unstable_by_key(|(place, _)| settlements[*place].claim.id);
     let acknowledged = acknowledge(queue, settlements, &done, &mut replies);
     acknowledged.await.map_err(|error| queue.about(error))?;
     queue.send_away(settlements, &away, &mut replies).await?;

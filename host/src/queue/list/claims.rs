@@ -265,8 +265,8 @@ impl ListQueue {
             });
             let new = reserved.token(offset, written.form);
             call.arg(named(token, &value)).arg(&orphan.mark[..]);
-            let entry = Raw::Value(new.entry(&written.value).into());
-            copy::push_shared(&entry, Some(&Raw::Value(value)), &mut call);
+            let original = Raw::Value(value);
+            copy::push_value(&new.entry(&written.value), Some(&original), &mut call);
             claims.push(self.values.claim(new, written.value, Some(orphan.idle)));
         }
         let reply = script::run(&self.base.commands, script, &call).await?;

@@ -602,8 +602,7 @@ impl AtLeastOnce for ListQueue {
                 let (place, to, written) = &back[index];
                 let claim = &settlements[*place].claim;
                 call.arg(name_of(claim)).arg(to);
-                let value = Raw::Value(written.value.clone());
-                copy::push_shared(&value, Some(&claim.raw), &mut call);
+                copy::push_value(&written.value, Some(&claim.raw), &mut call);
             }
             call
         });
@@ -652,11 +651,13 @@ impl AtLeastOnce for ListQueue {
         Ok((Destination::of(target, &headers, context), Raw::Value(copy)))
     }
 
-    fn dead_letter_call(&self, settlement: &Settlement, key: &str) -> Cmd {
+    fn dead_letter_call(&self, key: &str) -> Cmd {
         let keys = [&self.keys.processing, &self.keys.started, key];
-        let mut call = self.call(Script::ListDeadLetter, &keys);
+        self.call(Script::ListDeadLetter, &keys)
+    }
+
+    fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd) {
         call.arg(name_of(&settlement.claim));
-        call
     }
 
     async fn holds(

@@ -362,16 +362,26 @@ impl StreamQueue {
         }
     }
 
-    /// Calls of a script about deliveries of this consumer.
-    fn batches(&self, places: &[usize], call: Cmd, each: impl Fn(usize, &mut Cmd)) -> Vec<Batch> {
+    /// Calls of a script about deliveries of this consumer, in the order of their ids: Redis reads those by one
+    /// command. `rest` adds what follows an id.
+    fn batches(
+        &self,
+        places: &[usize],
+        call: Cmd,
+        id: impl Fn(usize) -> DeliveryId,
+        rest: impl Fn(usize, &mut Cmd),
+    ) -> Vec<Batch> {
+        let mut places = places.to_vec();
+        places.sort_unstable_by_key(|place| id(*place));
         let one_call = |places: &[usize]| {
             let mut call = call.clone();
             for &place in places {
-                each(place, &mut call);
+                call.arg(EntryId::new(id(place)).as_bytes());
+                rest(place, &mut call);
             }
             call
         };
-        batches(places, |_| 0, one_call)
+        batches(&places, |_| 0, one_call)
     }
 
     /// The number of the next call that sends deliveries away. Calls before it that had no answer are
@@ -498,11 +508,9 @@ impl Queue for StreamQueue {
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
         let script = Script::Record;
         let call = self.call_in_epoch(script, &[]);
-        let batches = self.batches(&all_of(records), call, |place, call| {
-            let record = &records[place];
-            call.arg(entry_id(record.claim.id))
-                .arg(record.expect)
-                .arg(record.write);
+        let id = |place: usize| records[place].claim.id;
+        let batches = self.batches(&all_of(records), call, id, |place, call| {
+            call.arg(records[place].expect).arg(records[place].write);
         });
         let mut replies = vec![None; records.len()];
         let refusal = |error| Err(self.about(error));
@@ -533,9 +541,8 @@ impl Queue for StreamQueue {
         self.base.terms.stay_known(&self.base.commands).await?;
         let script = Script::Renew;
         let call = self.call_in_epoch(script, &[]);
-        let batches = self.batches(&all_of(claims), call, |place, call| {
-            call.arg(entry_id(claims[place].id));
-        });
+        let id = |place: usize| claims[place].id;
+        let batches = self.batches(&all_of(claims), call, id, |_, _| {});
         let mut replies = vec![None; claims.len()];
         let refusal = |error| Err(self.about(error));
         calls::run(&self.base.commands, script, batches, &mut replies, refusal).await?;
@@ -567,9 +574,9 @@ impl Queue for StreamQueue {
             false => &[],
         };
         let call = self.call_in_epoch(script, keys);
-        let batches = self.batches(&all_of(&all), call, |place, call| {
-            let (claim, count) = &all[place];
-            call.arg(entry_id(claim.id)).arg(*count);
+        let id = |place: usize| all[place].0.id;
+        let batches = self.batches(&all_of(&all), call, id, |place, call| {
+            call.arg(all[place].1);
         });
         let mut replies = vec![None; all.len()];
         let refusal = |error| Err(self.about(error));

@@ -83,28 +83,24 @@ impl AtLeastOnce for StreamQueue {
             .iter()
             .copied()
             .partition(|place| settlements[*place].action.parking().is_some());
+        let id = |place: usize| settlements[place].claim.id;
         let refusal = |error| refused(self.about(error));
         let mut park = self.call_in_epoch(Script::Park, &[&self.fences, &self.parked]);
         park.arg(number).arg(PARKED_CONSUMER);
-        let batches = self.batches(&parked, park, |place, call| {
+        let batches = self.batches(&parked, park, id, |place, call| {
             let settlement = &settlements[place];
             if let Some((keep, after)) = settlement.action.parking() {
-                call.arg(entry_id(settlement.claim.id))
-                    .arg(settlement.count)
-                    .arg(keep)
-                    .arg(millis_up(after));
+                call.arg(settlement.count).arg(keep).arg(millis_up(after));
             }
         });
         let link = &self.base.commands;
         calls::run(link, Script::Park, batches, replies, refusal).await?;
         let mut leave = self.call_in_epoch(Script::Leave, &[&self.fences]);
         leave.arg(number).arg(millis_up(self.base.terms.largest()));
-        let batches = self.batches(&left, leave, |place, call| {
+        let batches = self.batches(&left, leave, id, |place, call| {
             let settlement = &settlements[place];
             if let SettleAction::Leave { keep } = settlement.action {
-                call.arg(entry_id(settlement.claim.id))
-                    .arg(settlement.count)
-                    .arg(keep);
+                call.arg(settlement.count).arg(keep);
             }
         });
         calls::run(link, Script::Leave, batches, replies, refusal).await?;
@@ -120,10 +116,9 @@ impl AtLeastOnce for StreamQueue {
     ) -> Result<(), Error> {
         let script = Script::Discard;
         let call = self.call_in_epoch(script, &[]);
-        let batches = self.batches(places, call, |place, call| {
-            let settlement = &settlements[place];
-            call.arg(entry_id(settlement.claim.id))
-                .arg(settlement.count);
+        let id = |place: usize| settlements[place].claim.id;
+        let batches = self.batches(places, call, id, |place, call| {
+            call.arg(settlements[place].count);
         });
         let refusal = |error| refused(self.about(error));
         calls::run(&self.base.commands, script, batches, replies, refusal).await
@@ -162,11 +157,13 @@ impl AtLeastOnce for StreamQueue {
         ))
     }
 
-    fn dead_letter_call(&self, settlement: &Settlement, key: &str) -> Cmd {
-        let mut call = self.call_in_epoch(Script::DeadLetter, &[key]);
+    fn dead_letter_call(&self, key: &str) -> Cmd {
+        self.call_in_epoch(Script::DeadLetter, &[key])
+    }
+
+    fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd) {
         call.arg(entry_id(settlement.claim.id))
             .arg(settlement.count);
-        call
     }
 
     fn discard_copied_call(&self, settlement: &Settlement, key: &str) -> Option<Cmd> {

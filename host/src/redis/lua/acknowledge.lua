@@ -20,15 +20,17 @@ local out, items = {}, {}
 local may = redis.acl_check_cmd('XACK', KEYS[1], ARGV[1], '0-1')
 local sets = tonumber(ARGV[4])
 local at = 9
--- Who owns what is asked for all deliveries first: that fails if the group was made again.
+local ids, counts = {}, {}
 while at <= #ARGV do
-  local id, mark = ARGV[at], ARGV[at + 2]
-  local word = obstacle(id, ARGV[at + 1])
+  local mark = ARGV[at + 2]
+  ids[#ids + 1], counts[#counts + 1] = ARGV[at], ARGV[at + 1]
   local all
   all, at = writes(at + 3)
   -- The mark of a message is no effect.
-  items[#items + 1] = { id = id, mark = mark, all = all, word = word, acts = #all > 0 }
+  items[#items + 1] = { id = ids[#ids], mark = mark, all = all, acts = #all > 0 }
 end
+-- Who owns what is asked for all deliveries first: that fails if the group was made again.
+local words = obstacles(ids, counts)
 -- What is acknowledged with effects is noted: asked for before the first write, too.
 local noted
 local function may_note()
@@ -41,7 +43,7 @@ local function may_note()
 end
 local acted = {}
 for i, item in ipairs(items) do
-  local word = item.word
+  local word = words[i]
   if not word and not may then
     word = '-NOPERM this user has no permission to run xack'
   end

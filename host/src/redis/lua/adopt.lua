@@ -15,7 +15,7 @@ for i = 5, #ARGV do
   end
   local held = redis.call('XPENDING', KEYS[1], ARGV[1], 'IDLE', ARGV[3], ARGV[i], ARGV[i], 1, ARGV[2])[1]
   if held then
-    claim(held)
+    claim({ held }, tonumber(ARGV[4]))
   end
 end
 return { claims, trimmed, left }

@@ -4,15 +4,16 @@
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group; then per delivery: id, count it must have
 -- reply one word per delivery: done | gone | stolen
 --
--- Atomicity: the first command can fail (no group, wrong type), before anything is written; later ones
--- only if the group was made again.
+-- Atomicity: only reads can fail (no group, wrong type, the group was made again), before anything is written.
 -- A repeat finds nothing: gone.
-local out = {}
-for i = 4, #ARGV, 2 do
-  local word = obstacle(ARGV[i], ARGV[i + 1])
-  if not word then
-    redis.call('XACK', KEYS[1], ARGV[1], ARGV[i])
+local ids = arguments(4, 2)
+local words, own = obstacles(ids, arguments(5, 2)), {}
+for i, id in ipairs(ids) do
+  if not words[i] then
+    own[#own + 1], words[i] = id, 'done'
   end
-  out[#out + 1] = word or 'done'
 end
-return out
+if #own > 0 then
+  redis.call('XACK', KEYS[1], ARGV[1], unpack(own))
+end
+return words

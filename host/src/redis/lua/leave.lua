@@ -6,13 +6,7 @@
 --       ms; then per delivery: id, count it must have, count it keeps
 -- reply one word per delivery: done | gone | trimmed | stolen
 --
--- Atomicity: the first command can fail (no group, wrong type), before anything is written; later ones
--- only if the group was made again.
+-- Atomicity: only reads can fail (no group, wrong type, the group was made again), before anything is written.
 -- A repeat finds the count to keep, and sets the same again.
-local out = {}
-for i = 6, #ARGV, 3 do
-  local id, keep = ARGV[i], ARGV[i + 2]
-  out[#out + 1] = obstacle(id, ARGV[i + 1], keep)
-    or hold(ARGV[2], id, 'IDLE', ARGV[5], 'RETRYCOUNT', keep, 'JUSTID')
-end
-return out
+local ids, keep = arguments(6, 3), arguments(8, 3)
+return hold(ARGV[2], ids, obstacles(ids, arguments(7, 3), keep), keep, 'IDLE', ARGV[5])

@@ -1,37 +1,57 @@
--- Move one delivery of a reliable list to the dead-letter queue: check the owner, copy, then remove.
+-- Move deliveries of a reliable list to the dead-letter queue: check the owner, copy, then remove.
 --
 -- KEYS  1 processing list (self), 2 starts (hash), 3 dead-letter queue (list),
 --       4 recovery set, if there is one
--- ARGV  1 instance (self), 2 its entry on the processing list (token .. value; or, of a large one,
---       its token), 3 most entries in the
---       dead-letter queue (0 = no bound), 4 'drop-oldest' | 'stop' at that bound, 5 how many bytes at the
---       end of the entry the copy ends with, 6 what is before them
--- reply { done | gone | stolen (taken over) | full, entries dropped from the dead-letter queue }
+-- ARGV  1 instance (self), 2 most entries in the dead-letter queue (0 = no bound), 3 'drop-oldest' | 'stop'
+--       at that bound; then per delivery: its entry on the processing list (token .. value; or, of a large one,
+--       its token), how many bytes at the end of the entry the copy ends with, what is before them
+-- reply { one word per delivery: done | gone | stolen (taken over) | full | -<why it is refused>,
+--       entries dropped from the dead-letter queue }
 --
--- Atomicity: the copy is the first write. Where it fails (wrong type, no right), the delivery is as
--- it was. It only adds the memory of the copy's headers, so it runs out of memory as well.
+-- Atomicity: each copy is written before its delivery goes: where the first one fails (wrong type, no right),
+-- nothing is written; where a later one fails, that delivery stays. It only adds the memory of the
+-- copies' headers, so it runs out of memory as well.
 -- A repeat finds nothing on the processing list: gone, and no second copy.
-local token = string.sub(ARGV[2], 1, 16)
-local entry = find(KEYS[1], { ARGV[2] })(ARGV[2])
-if not entry then
-  return { redis.call('HGET', KEYS[2], token) == 'taken' and 'stolen' or 'gone', 0 }
-end
 -- A user that may copy but not remove would leave one copy for every try.
 if not redis.acl_check_cmd('LREM', KEYS[1], '-1', '') then
   return redis.error_reply('NOPERM this user has no permission to run lrem')
 end
-local most, dropped = tonumber(ARGV[3]), 0
-if most > 0 and ARGV[4] == 'stop' and redis.call('LLEN', KEYS[3]) >= most then
-  return { 'full', 0 }
+local most, stops, names = tonumber(ARGV[2]), ARGV[3] == 'stop', {}
+for i = 4, #ARGV, 3 do
+  names[#names + 1] = ARGV[i]
 end
-local length = redis.call('LPUSH', KEYS[3], joined(ARGV[6], entry, ARGV[5]))
-if most > 0 and length > most then
-  redis.call('LTRIM', KEYS[3], 0, most - 1)
-  dropped = length - most
+local entry_of = find(KEYS[1], names)
+local length = most > 0 and stops and redis.call('LLEN', KEYS[3]) or 0
+local words, tokens, members = {}, {}, {}
+for i, name in ipairs(names) do
+  local token, entry = string.sub(name, 1, 16), entry_of(name)
+  if not entry then
+    words[i] = redis.call('HGET', KEYS[2], token) == 'taken' and 'stolen' or 'gone'
+  elseif stops and most > 0 and length >= most then
+    words[i] = 'full'
+  else
+    local reply = redis.pcall('LPUSH', KEYS[3], joined(ARGV[3 * i + 3], entry, ARGV[3 * i + 2]))
+    if type(reply) == 'number' then
+      length, words[i] = reply, 'done'
+      redis.call('LREM', KEYS[1], '-1', entry)
+      tokens[#tokens + 1] = token
+      members[#members + 1] = ARGV[1] .. token
+    elseif #tokens == 0 then
+      return reply
+    else
+      words[i] = '-' .. reply['err']
+    end
+  end
 end
-redis.call('LREM', KEYS[1], -1, entry)
-redis.call('HDEL', KEYS[2], token)
-if KEYS[4] then
-  redis.call('ZREM', KEYS[4], ARGV[1] .. token)
+local dropped = 0
+if #tokens > 0 then
+  redis.call('HDEL', KEYS[2], unpack(tokens))
+  if KEYS[4] then
+    redis.call('ZREM', KEYS[4], unpack(members))
+  end
+  if most > 0 and length > most then
+    redis.call('LTRIM', KEYS[3], 0, most - 1)
+    dropped = length - most
+  end
 end
-return { 'done', dropped }
+return { words, dropped }

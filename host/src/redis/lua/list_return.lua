@@ -40,7 +40,7 @@ for i = 2, #ARGV, 4 do
     else
       redis.call('ZADD', KEYS[5], text(now + delay), token .. value)
     end
-    redis.call('LREM', KEYS[1], -1, entry)
+    redis.call('LREM', KEYS[1], '-1', entry)
     redis.call('HDEL', KEYS[2], token)
     if KEYS[6] then
       redis.call('ZREM', KEYS[6], ARGV[1] .. token)

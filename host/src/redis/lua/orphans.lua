@@ -19,7 +19,7 @@ for i = 6, #ARGV do
     if bytes >= limit then
       break
     end
-    claim(held)
+    claim({ held }, limit)
   end
 end
 return { claims, trimmed }

@@ -6,22 +6,28 @@
 --       deliveries; then per delivery: id, count it must have, count it keeps, delay in ms
 -- reply one word per delivery: done | gone | trimmed | stolen
 --
--- Atomicity: the due time is written first. It is the only write that can fail (wrong type, out of
--- memory). Behind the first delivery, the call also fails if the group was made again.
+-- Atomicity: who owns what is asked for all deliveries first: that fails if the group was made again. Then
+-- the due times are written, by the only write that can fail (wrong type, out of memory).
 -- A repeat finds the delivery parked with the count to keep: done.
-local out = {}
-for i = 6, #ARGV, 4 do
-  local id, keep = ARGV[i], ARGV[i + 2]
-  local held = pending(id)
-  local is_parked = held and held[2] == ARGV[5] and held[4] == tonumber(keep)
-  local word = is_parked and 'done' or obstacle(id, ARGV[i + 1])
-  if not word then
-    redis.call('ZADD', KEYS[3], text(now + ARGV[i + 3]), id)
-    word = hold(ARGV[5], id, 'RETRYCOUNT', keep, 'JUSTID')
-    if word == 'trimmed' then
-      redis.call('ZREM', KEYS[3], id)
-    end
+local ids, keep = arguments(6, 4), arguments(8, 4)
+local words, records, written = obstacles(ids, arguments(7, 4)), { 'ZADD', KEYS[3] }, {}
+for i, id in ipairs(ids) do
+  local held = words[i] == 'stolen' and pending(id)
+  if held and held[2] == ARGV[5] and held[4] == tonumber(keep[i]) then
+    words[i] = 'done'
+  elseif not words[i] then
+    records[#records + 1] = text(now + ARGV[4 * i + 5])
+    records[#records + 1] = id
+    written[id] = true
   end
-  out[#out + 1] = word
 end
-return out
+if #records > 2 then
+  redis.call(unpack(records))
+end
+hold(ARGV[5], ids, words, keep)
+for i, id in ipairs(ids) do
+  if written[id] and words[i] == 'trimmed' then
+    redis.call('ZREM', KEYS[3], id)
+  end
+end
+return words

@@ -6,20 +6,18 @@
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group; then per delivery: id, count
 -- reply one word per delivery: done | gone (acknowledged with effects) | trimmed | stolen
 --
--- Atomicity: the first commands can fail (no group, wrong type), before anything is written; later ones
--- only if the group was made again.
+-- Atomicity: only reads can fail (no group, wrong type, the group was made again), before anything is written.
 -- A repeat finds them held, and leaves them.
 local acted = {}
 for id in string.gmatch(KEYS[2] and redis.call('GETRANGE', KEYS[2], 0, -1) or '', '%S+') do
   acted[id] = true
 end
-local out = {}
-for i = 4, #ARGV, 2 do
-  local id = ARGV[i]
-  local word = obstacle(id)
-  if word == 'gone' and not acted[id] then
-    word = hold(ARGV[2], id, 'FORCE', 'RETRYCOUNT', ARGV[i + 1], 'JUSTID')
+local ids = arguments(4, 2)
+local words = obstacles(ids)
+for i, id in ipairs(ids) do
+  words[i] = words[i] or 'done'
+  if words[i] == 'gone' and not acted[id] then
+    words[i] = false
   end
-  out[#out + 1] = word or 'done'
 end
-return out
+return hold(ARGV[2], ids, words, arguments(5, 2), 'FORCE')

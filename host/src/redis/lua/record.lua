@@ -5,13 +5,7 @@
 --       to write
 -- reply one word per delivery: done | gone | trimmed | stolen
 --
--- Atomicity: the first command can fail (no group, wrong type), before anything is written; later ones
--- only if the group was made again.
+-- Atomicity: only reads can fail (no group, wrong type, the group was made again), before anything is written.
 -- A repeat finds the count already written and writes it again: done.
-local out = {}
-for i = 4, #ARGV, 3 do
-  local id, written = ARGV[i], ARGV[i + 2]
-  out[#out + 1] = obstacle(id, ARGV[i + 1], written)
-    or hold(ARGV[2], id, 'RETRYCOUNT', written, 'JUSTID')
-end
-return out
+local ids, written = arguments(4, 3), arguments(6, 3)
+return hold(ARGV[2], ids, obstacles(ids, arguments(5, 3), written), written)

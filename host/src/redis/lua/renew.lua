@@ -4,11 +4,10 @@
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group; then ids
 -- reply one word per id: done | gone | trimmed | stolen
 --
--- Atomicity: the first command can fail (no group, wrong type), before anything is written; later ones
--- only if the group was made again.
+-- Atomicity: only reads can fail (no group, wrong type, the group was made again), before anything is written.
 -- A repeat renews again. Counts stay as they are.
-local out = {}
-for i = 4, #ARGV do
-  out[#out + 1] = obstacle(ARGV[i]) or hold(ARGV[2], ARGV[i], 'JUSTID')
+local ids, counts = arguments(4, 1), {}
+for i = 1, #ids do
+  counts[i] = ''
 end
-return out
+return hold(ARGV[2], ids, obstacles(ids), counts)

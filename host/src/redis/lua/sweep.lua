@@ -15,7 +15,7 @@ for _, held in ipairs(page) do
       -- Go on here, this one included.
       return { claims, trimmed, held[1] }
     end
-    claim(held)
+    claim({ held }, tonumber(ARGV[7]))
   end
 end
 -- Behind a full page there may be more; behind the greatest id there is nothing.

@@ -1,14 +1,30 @@
--- Part: claim deliveries of the stream KEYS[1] and the group ARGV[1] for the consumer ARGV[2]. The
--- count stays. `held` is a reply of XPENDING; each claim is { id, count, idle ms, fields }.
+-- Part: claim deliveries of the stream KEYS[1] and the group ARGV[1] for the consumer ARGV[2], by one command.
+-- They have the same count, and keep it. Each of `held` is a reply of XPENDING; each claim is { id, count, idle ms,
+-- fields }. Returns the ids of those behind `limit` bytes of fields: they are no claims.
 local claims, trimmed, bytes = {}, 0, 0
-local function claim(held, ...)
-  local entry = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], '0', held[1], 'RETRYCOUNT', held[4], ...)[1]
-  if not entry then
-    trimmed = trimmed + 1
-    return
+local function claim(held, limit, ...)
+  local command, by_id, beyond = { 'XCLAIM', KEYS[1], ARGV[1], ARGV[2], '0' }, {}, {}
+  for _, delivery in ipairs(held) do
+    command[#command + 1] = delivery[1]
+    by_id[delivery[1]] = delivery
   end
-  claims[#claims + 1] = { held[1], held[4], held[3], entry[2] }
-  for _, part in ipairs(entry[2]) do
-    bytes = bytes + #part
+  for _, option in ipairs({ 'RETRYCOUNT', held[1][4], ... }) do
+    command[#command + 1] = option
   end
+  trimmed = trimmed + #held
+  for _, entry in ipairs(redis.call(unpack(command))) do
+    local delivery = entry and by_id[entry[1]]
+    if delivery then
+      trimmed = trimmed - 1
+      if bytes >= limit then
+        beyond[#beyond + 1] = entry[1]
+      else
+        claims[#claims + 1] = { entry[1], delivery[4], delivery[3], entry[2] }
+        for _, part in ipairs(entry[2]) do
+          bytes = bytes + #part
+        end
+      end
+    end
+  end
+  return beyond
 end

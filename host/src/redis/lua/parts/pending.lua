@@ -1,9 +1,28 @@
 -- Part, after `epoch`: pending deliveries of the stream KEYS[1] and the group ARGV[1], for the consumer
 -- ARGV[2].
 --
--- The delivery { id, consumer, idle ms, count }, or nil.
+-- Every `step`-th argument from ARGV[first] on.
+local function arguments(first, step)
+  local out = {}
+  for i = first, #ARGV, step do
+    out[#out + 1] = ARGV[i]
+  end
+  return out
+end
+-- Read deliveries of a consumer by one command: `ids` are in ascending order. A delivery that this does
+-- not find is asked for by itself.
+local known = {}
+local function look(ids, consumer)
+  if #ids > 2 then
+    local held = redis.call('XPENDING', KEYS[1], ARGV[1], ids[1], ids[#ids], 2 * #ids, consumer)
+    for _, delivery in ipairs(held) do
+      known[delivery[1]] = delivery
+    end
+  end
+end
+-- The delivery { id, consumer, idle ms, count }, or nil. It is the one before the first write.
 local function pending(id)
-  return redis.call('XPENDING', KEYS[1], ARGV[1], id, id, '1')[1]
+  return known[id] or redis.call('XPENDING', KEYS[1], ARGV[1], id, id, '1')[1]
 end
 -- Why this host must not change a delivery: 'gone' | 'stolen'; nil if it owns the delivery with one of
 -- these counts, or with any count if none is given. Fails if the group was made again, and does not have
@@ -17,8 +36,46 @@ local function obstacle(id, count, other)
   local fits = not count or held[4] == tonumber(count) or held[4] == tonumber(other)
   return (held[2] ~= ARGV[2] or not fits) and 'stolen' or nil
 end
--- Take a delivery for a consumer: 'done', or 'trimmed': its entry is gone, and the delivery with it.
-local function hold(consumer, id, ...)
-  local claimed = redis.call('XCLAIM', KEYS[1], ARGV[1], consumer, '0', id, ...)
-  return #claimed == 1 and 'done' or 'trimmed'
+-- The obstacles of deliveries with these counts, false where there is none.
+local function obstacles(ids, counts, others)
+  look(ids, ARGV[2])
+  local words = {}
+  for i, id in ipairs(ids) do
+    words[i] = obstacle(id, counts and counts[i], others and others[i]) or false
+  end
+  return words
+end
+-- Take the deliveries without a word for a consumer, and give each a word: 'done', or 'trimmed': its entry
+-- is gone, and the delivery with it. `counts` has the count that each keeps ('' = as it is): those with the same one
+-- are taken by one command.
+local function hold(consumer, ids, words, counts, ...)
+  local commands, order = {}, {}
+  for i, id in ipairs(ids) do
+    local count = counts[i]
+    if not words[i] then
+      if not commands[count] then
+        commands[count] = { 'XCLAIM', KEYS[1], ARGV[1], consumer, '0' }
+        order[#order + 1] = count
+      end
+      table.insert(commands[count], id)
+    end
+  end
+  local held = {}
+  for _, count in ipairs(order) do
+    local command = commands[count]
+    for _, option in ipairs({ 'JUSTID', ... }) do
+      command[#command + 1] = option
+    end
+    if count ~= '' then
+      command[#command + 1] = 'RETRYCOUNT'
+      command[#command + 1] = count
+    end
+    for _, id in ipairs(redis.call(unpack(command))) do
+      held[id] = true
+    end
+  end
+  for i, id in ipairs(ids) do
+    words[i] = words[i] or (held[id] and 'done' or 'trimmed')
+  end
+  return words
 end
