@@ -1,5 +1,7 @@
 //! The content of a dead letter: the original, byte for byte, and the reason of its death.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use crate::delivery::death::History;
@@ -9,10 +11,10 @@ use crate::delivery::message::{
     RUSTSTREAM_RETRY_COUNT,
 };
 use crate::delivery::policy::Rejection;
-use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
+use crate::delivery::text::{DETAIL_MAX, truncated};
 use crate::wire::death::{self, Incoming, X_DEATH};
 use crate::wire::decoded::message_id;
-use crate::wire::stream::{header_field, header_name};
+use crate::wire::stream::{HEADER_PREFIX, header_name};
 
 pub mod replay;
 
@@ -149,44 +151,51 @@ pub fn only_group(headers: &Headers) -> Option<&str> {
     (replayed && headers.find_str(GROUP) == Some(group)).then_some(group)
 }
 
-/// A copy of a message: the headers of the original that are dropped, and the headers that are added behind the others.
+/// A copy of a message: the headers of the original that are dropped, and those that are added behind the others.
+/// Their values share one buffer.
 struct Rewrite {
+    always_dropped: &'static [&'static str],
     dropped: Vec<&'static str>,
-    added: Vec<(&'static str, Bytes)>,
+    added: Vec<(&'static str, Range<usize>)>,
+    text: Vec<u8>,
 }
 
 impl Rewrite {
-    fn new(headers: &Headers, context: &Context<'_>) -> Self {
-        let mut rewrite = Self {
-            dropped: OWNED.to_vec(),
+    fn without(always_dropped: &'static [&'static str]) -> Self {
+        Self {
+            always_dropped,
+            dropped: Vec::new(),
             added: Vec::with_capacity(15),
-        };
+            text: Vec::with_capacity(1024),
+        }
+    }
+
+    fn new(headers: &Headers, context: &Context<'_>) -> Self {
+        let mut rewrite = Self::without(&OWNED);
         // A value that is not a time expires nothing, so it stays.
         if headers.find_number(EXPIRES_AT).is_some() {
             rewrite.dropped.push(EXPIRES_AT);
         }
         if message_id(headers).is_none() {
-            rewrite.replace(MESSAGE_ID, context.source_id.to_owned());
+            rewrite.replace(MESSAGE_ID, context.source_id);
         }
         let rejection = context.rejection;
         let reason = rejection.reason.label();
-        let mut detail = rejection.detail.clone();
-        truncate_utf8(&mut detail, DETAIL_MAX);
         rewrite.add(REASON, reason);
-        rewrite.add(DETAIL, detail);
-        rewrite.add(SOURCE, context.source.to_owned());
-        rewrite.add(SOURCE_ID, context.source_id.to_owned());
+        rewrite.add(DETAIL, truncated(&rejection.detail, DETAIL_MAX));
+        rewrite.add(SOURCE, context.source);
+        rewrite.add(SOURCE_ID, context.source_id);
         rewrite.add(ATTEMPTS, rejection.attempts.to_string());
-        rewrite.add(HANDLER, context.handler.to_owned());
+        rewrite.add(HANDLER, context.handler);
         if let Some(log) = context.log {
-            rewrite.add(LOG, log.to_owned());
+            rewrite.add(LOG, log);
         }
         if let Some(group) = context.group {
-            rewrite.add(GROUP, group.to_owned());
+            rewrite.add(GROUP, group);
         }
         let past = death::read(headers).history;
         rewrite.first_death(headers, &past, context);
-        rewrite.add(LAST_DEATH_QUEUE, context.source.to_owned());
+        rewrite.add(LAST_DEATH_QUEUE, context.source);
         rewrite.add(LAST_DEATH_REASON, reason);
         rewrite.add(X_DEATH, death::write(&continued(past, headers, context)));
         rewrite
@@ -204,39 +213,59 @@ impl Rewrite {
             (context.source, context.rejection.reason.label()),
             |oldest| (oldest.queue.as_str(), oldest.reason.as_str()),
         );
-        self.replace(FIRST_DEATH_QUEUE, queue.to_owned());
-        self.replace(FIRST_DEATH_REASON, reason.to_owned());
+        self.replace(FIRST_DEATH_QUEUE, queue);
+        self.replace(FIRST_DEATH_REASON, reason);
     }
 
     /// The fields of the copy of a stream's entry.
-    fn fields(self, raw: &[(Bytes, Bytes)]) -> Vec<(Bytes, Bytes)> {
+    fn fields(mut self, raw: &[(Bytes, Bytes)]) -> Vec<(Bytes, Bytes)> {
+        let added = std::mem::take(&mut self.added);
+        let added: Vec<_> = added
+            .into_iter()
+            .map(|(name, value)| (self.write(&[HEADER_PREFIX, name.as_bytes()]), value))
+            .collect();
+        let text = Bytes::from(std::mem::take(&mut self.text));
         let keeps = |field: &[u8]| header_name(field).is_none_or(|name| self.keeps(name));
         let kept = raw.iter().filter(|(field, _)| keeps(field)).cloned();
-        let added = self.added.iter();
-        let added = added.map(|(name, value)| header_field(name.as_bytes(), value.clone()));
+        let added = added
+            .into_iter()
+            .map(|(name, value)| (text.slice(name), text.slice(value)));
         kept.chain(added).collect()
     }
 
     /// The headers of the copy.
-    fn headers(self, headers: &Headers) -> Headers {
+    fn headers(mut self, headers: &Headers) -> Headers {
+        let text = Bytes::from(std::mem::take(&mut self.text));
         let kept = headers.iter().filter(|(name, _)| self.keeps(name)).cloned();
-        let added = self.added.iter();
-        let added = added.map(|(name, value)| (Bytes::from_static(name.as_bytes()), value.clone()));
+        let added = self.added.iter().map(|(name, value)| {
+            let name = Bytes::from_static(name.as_bytes());
+            (name, text.slice(value.clone()))
+        });
         Headers::new(kept.chain(added).collect())
     }
 
     fn keeps(&self, name: &[u8]) -> bool {
-        let mut dropped = self.dropped.iter();
+        let mut dropped = self.always_dropped.iter().chain(&self.dropped);
         !dropped.any(|dropped| name.eq_ignore_ascii_case(dropped.as_bytes()))
     }
 
-    fn replace(&mut self, name: &'static str, value: String) {
+    fn replace(&mut self, name: &'static str, value: &str) {
         self.dropped.push(name);
         self.add(name, value);
     }
 
-    fn add(&mut self, name: &'static str, value: impl Into<Bytes>) {
-        self.added.push((name, value.into()));
+    fn add(&mut self, name: &'static str, value: impl AsRef<[u8]>) {
+        let value = self.write(&[value.as_ref()]);
+        self.added.push((name, value));
+    }
+
+    /// Where these parts stand in the buffer, one behind the other.
+    fn write(&mut self, parts: &[&[u8]]) -> Range<usize> {
+        let start = self.text.len();
+        for part in parts {
+            self.text.extend_from_slice(part);
+        }
+        start..self.text.len()
     }
 }
 

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value, cmd};
+use tokio::join;
+use tokio::task::yield_now;
 use tracing::warn;
 
 use super::AtLeastOnce;
@@ -129,9 +131,71 @@ struct DeadLetter {
     place: usize,
     to: Destination,
     copy: Raw,
+    /// How many bytes are sent of it.
+    size: usize,
 }
 
-/// Dead-letter the deliveries at these places.
+/// Dead letters that are made one after the other.
+struct Letters<'a, Q> {
+    queue: &'a Q,
+    settlements: &'a [Settlement],
+    target: &'a DeadLetterQueue,
+    now_ms: u64,
+    rest: std::slice::Iter<'a, (usize, &'a Rejection)>,
+    /// It did not go with those before it.
+    kept: Option<DeadLetter>,
+}
+
+impl<Q: AtLeastOnce> Letters<'_, Q> {
+    /// As many as one round trip takes; none at the end.
+    fn some(&mut self, replies: &mut Replies) -> Vec<DeadLetter> {
+        let (mut letters, mut bytes) = (Vec::new(), 0);
+        while letters.len() < LETTERS_MAX
+            && let Some(letter) = self.kept.take().or_else(|| self.next(replies))
+        {
+            if bytes + letter.size > BYTES_MAX && !letters.is_empty() {
+                // Redis may refuse a large one by hanging up: none but this one is in doubt then.
+                self.kept = Some(letter);
+                break;
+            }
+            bytes += letter.size;
+            letters.push(letter);
+        }
+        letters
+    }
+
+    /// The next one that can be made.
+    fn next(&mut self, replies: &mut Replies) -> Option<DeadLetter> {
+        loop {
+            let &(place, rejection) = self.rest.next()?;
+            let settlement = &self.settlements[place];
+            let context = Context {
+                source: self.queue.key(),
+                source_id: &self.queue.source_id(&settlement.claim),
+                group: self.queue.group(),
+                rejection,
+                handler: &settlement.handler,
+                log: settlement.log.as_deref(),
+                now_ms: self.now_ms,
+                expires_at_ms: settlement.expires_at_ms,
+            };
+            match self.queue.copy_of(&settlement.claim, self.target, &context) {
+                Ok((to, copy)) => {
+                    let size = copy::size_sent(&copy, &settlement.claim.raw);
+                    return Some(DeadLetter {
+                        place,
+                        to,
+                        copy,
+                        size,
+                    });
+                }
+                Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
+            }
+        }
+    }
+}
+
+/// Dead-letter the deliveries at these places. The next ones are made while Redis moves some.
 pub(super) async fn write<Q: AtLeastOnce>(
     queue: &Q,
     settlements: &[Settlement],
@@ -145,51 +209,38 @@ pub(super) async fn write<Q: AtLeastOnce>(
         }
         return Ok(());
     };
-    let now_ms = queue.base().time.now_ms();
-    let (mut letters, mut bytes) = (Vec::new(), 0);
-    for &(place, rejection) in dead {
-        let settlement = &settlements[place];
-        let context = Context {
-            source: queue.key(),
-            source_id: &queue.source_id(&settlement.claim),
-            group: queue.group(),
-            rejection,
-            handler: &settlement.handler,
-            log: settlement.log.as_deref(),
-            now_ms,
-            expires_at_ms: settlement.expires_at_ms,
+    let mut letters = Letters {
+        queue,
+        settlements,
+        target,
+        now_ms: queue.base().time.now_ms(),
+        rest: dead.iter(),
+        kept: None,
+    };
+    let mut ready = letters.some(replies);
+    while !ready.is_empty() {
+        let next = async {
+            // The request goes out first.
+            yield_now().await;
+            letters.some(replies)
         };
-        match queue.copy_of(&settlement.claim, target, &context) {
-            Ok((to, copy)) => {
-                let size = copy::size_sent(&copy, &settlement.claim.raw);
-                if bytes + size > BYTES_MAX && !letters.is_empty() {
-                    // Redis may refuse a large one by hanging up: none but this one is in doubt then.
-                    send(queue, settlements, target, &letters, replies).await?;
-                    letters.clear();
-                    bytes = 0;
-                }
-                bytes += size;
-                letters.push(DeadLetter { place, to, copy });
-            }
-            Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
+        let (sent, next) = join!(biased; send(queue, settlements, target, &ready), next);
+        for (place, reply) in sent? {
+            replies[place] = Some(reply);
         }
-        if letters.len() == LETTERS_MAX {
-            send(queue, settlements, target, &letters, replies).await?;
-            letters.clear();
-            bytes = 0;
-        }
+        ready = next;
     }
-    send(queue, settlements, target, &letters, replies).await
+    Ok(())
 }
 
-/// Write dead letters in one round trip, and in more those that no script can write.
+/// Write dead letters in one round trip, and in more those that no script can write. Says what became of the
+/// delivery at each place.
 async fn send<Q: AtLeastOnce>(
     queue: &Q,
     settlements: &[Settlement],
     target: &DeadLetterQueue,
     letters: &[DeadLetter],
-    replies: &mut Replies,
-) -> Result<(), Error> {
+) -> Result<Vec<(usize, Reply)>, Error> {
     let (script, base) = (Q::DEAD_LETTER, queue.base());
     let (scripted, mut others): (Vec<_>, Vec<_>) = letters
         .iter()
@@ -216,7 +267,7 @@ async fn send<Q: AtLeastOnce>(
     };
     let calls = by_key.iter().map(|(key, some)| call_of(key, some, false));
     let answers = script::run_all(&base.commands, script, calls.collect()).await?;
-    let mut whole = Vec::new();
+    let (mut whole, mut replies) = (Vec::new(), Vec::with_capacity(letters.len()));
     for (some, answer) in by_key.into_values().zip(answers) {
         match reply::accepted(script.name(), answer) {
             Ok(answer) => {
@@ -224,16 +275,14 @@ async fn send<Q: AtLeastOnce>(
                     match word.as_str() {
                         // The entry was trimmed: this host has its only copy.
                         "absent" => whole.push(*letter),
-                        word => replies[letter.place] = Some(reply_of(script.name(), word)?),
+                        word => replies.push((*letter, reply_of(script.name(), word)?)),
                     }
                 }
             }
             Err(Error::Configuration { code, .. }) if code == "CROSSSLOT" => others.extend(some),
             Err(error) => {
                 let reply = refused(queue.about(error))?;
-                for letter in some {
-                    replies[letter.place] = Some(reply.clone());
-                }
+                replies.extend(some.iter().map(|letter| (*letter, reply.clone())));
             }
         }
     }
@@ -242,19 +291,20 @@ async fn send<Q: AtLeastOnce>(
         let answer = script::run(&base.commands, script, &call).await;
         let word = answer.and_then(|answer| words(queue, 1, answer));
         let reply = word.and_then(|words| reply_of(script.name(), &words[0]));
-        replies[letter.place] = Some(reply.or_else(|error| refused(queue.about(error)))?);
+        replies.push((letter, reply.or_else(|error| refused(queue.about(error)))?));
     }
     for letter in others {
         let reply = copy_and_discard(queue, &settlements[letter.place], target, letter).await;
-        replies[letter.place] = Some(reply.or_else(|error| refused(queue.about(error)))?);
+        replies.push((letter, reply.or_else(|error| refused(queue.about(error)))?));
     }
-    for letter in letters {
-        if replies[letter.place] == Some(Reply::Done) {
+    let note = |(letter, reply): (&DeadLetter, Reply)| {
+        if reply == Reply::Done {
             let claim = &settlements[letter.place].claim;
             base.counts.written(claim, &letter.to);
         }
-    }
-    Ok(())
+        (letter.place, reply)
+    };
+    Ok(replies.into_iter().map(note).collect())
 }
 
 /// The words about so many dead letters; notes how many others they drove out.

@@ -53,10 +53,7 @@ pub fn headers(headers: &Headers, replaying: Replaying<'_>) -> Headers {
 }
 
 fn rewrite(headers: &Headers, replaying: Replaying<'_>) -> Rewrite {
-    let mut rewrite = Rewrite {
-        dropped: RESET.to_vec(),
-        added: Vec::with_capacity(4),
-    };
+    let mut rewrite = Rewrite::without(&RESET);
     let mut history = death::read(headers).history;
     // A history that cannot be read stays unchanged.
     if !history.is_empty() {
@@ -67,7 +64,7 @@ fn rewrite(headers: &Headers, replaying: Replaying<'_>) -> Rewrite {
     let count = count(headers).saturating_add(1);
     rewrite.add(REPLAYED, count.to_string());
     if let Some(group) = replaying.only_group {
-        rewrite.add(ONLY_GROUP, group.to_owned());
+        rewrite.add(ONLY_GROUP, group);
     }
     if replaying.again {
         rewrite.add(AGAIN, "1");

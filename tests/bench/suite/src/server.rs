@@ -84,8 +84,10 @@ impl Server {
 
     /// Append messages to the stream of this key.
     pub fn fill_stream(&mut self, key: &str, messages: u64, body: &str) -> Outcome<()> {
-        let script =
-            "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', '_payload', ARGV[2]) end";
+        // Bodies end with a number: none is like the one before it.
+        let script = "local start = string.sub(ARGV[2], 1, -10) \
+             for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', '_payload', \
+               start .. string.format('%09d', i)) end";
         self.fill(script, key, messages, body)
     }
 
