@@ -221,35 +221,37 @@ async fn a_drained_host_returns_the_messages_that_it_has_not_started() {
 
 #[tokio::test]
 async fn a_key_that_only_one_request_needs_stops_only_that_one() {
-    for (framing, key) in [
-        ("auto", DELAYED),
-        ("auto", RETRY),
-        ("raw", DELAYED),
-        ("raw", RETRY),
-    ] {
-        let scene = Scene::new().await;
-        let host = host(&scene).admin().flag("framing", framing).ready().await;
-        scene.obstruct(key).await;
-        host.logs("redis refuses this: it pauses alone").await;
-        let (status, ready) = host.get("/ready");
-        assert!(status == 503 && ready.contains(key), "{ready}");
-        for _ in 0..50 {
-            scene.publish(["ack"]).await;
-        }
-        eventually("all are acknowledged", async || {
-            scene.list(KEY).await.is_empty()
-                && scene.list(&processing(&host.consumer())).await.is_empty()
-        })
-        .await;
-        assert_eq!(host.count(|line| line.message() == "redis is away"), 0);
-        scene.delete(key).await;
-        host.logs("redis takes this again").await;
-        eventually("it is ready", async || host.get("/ready").0 == 200).await;
-        scene.publish(["nack:20,ack"]).await;
-        host.starts(50 + 2).await;
-        let ended = host.drained().await;
-        assert_eq!(ended.json()["acked"], 51);
+    tokio::join!(
+        an_obstructed_key_stops_one_request("auto", DELAYED),
+        an_obstructed_key_stops_one_request("auto", RETRY),
+        an_obstructed_key_stops_one_request("raw", DELAYED),
+        an_obstructed_key_stops_one_request("raw", RETRY),
+    );
+}
+
+async fn an_obstructed_key_stops_one_request(framing: &str, key: &str) {
+    let scene = Scene::new().await;
+    let host = host(&scene).admin().flag("framing", framing).ready().await;
+    scene.obstruct(key).await;
+    host.logs("redis refuses this: it pauses alone").await;
+    let (status, ready) = host.get("/ready");
+    assert!(status == 503 && ready.contains(key), "{ready}");
+    for _ in 0..50 {
+        scene.publish(["ack"]).await;
     }
+    eventually("all are acknowledged", async || {
+        scene.list(KEY).await.is_empty()
+            && scene.list(&processing(&host.consumer())).await.is_empty()
+    })
+    .await;
+    assert_eq!(host.count(|line| line.message() == "redis is away"), 0);
+    scene.delete(key).await;
+    host.logs("redis takes this again").await;
+    eventually("it is ready", async || host.get("/ready").0 == 200).await;
+    scene.publish(["nack:20,ack"]).await;
+    host.starts(50 + 2).await;
+    let ended = host.drained().await;
+    assert_eq!(ended.json()["acked"], 51);
 }
 
 #[tokio::test]
