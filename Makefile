@@ -28,7 +28,7 @@ CORES := $(shell nproc 2>/dev/null || echo 2)
 # End-to-end tests that run at the same time: more than cores, because most of them wait for Redis or for
 # a lease. Tests in a module `measured` compare times or memory: they run alone, after the others. Tests in a module
 # `long` are those of `make test-all` alone.
-THREADS ?= $(shell echo $$((3 * $(CORES))))
+THREADS ?= $(shell echo $$((4 * $(CORES))))
 MEASURED := ::measured::
 SKIP := --skip long::
 # A `+` before cargo lets it share the jobs of make: `make -n` runs such a line, too.

@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 use crate::host::{binary, cache_home};
-use crate::redis::PATIENCE;
+use crate::redis::{PATIENCE, pause_after};
 
 /// The binary with these arguments, in an environment of its own: no variable of hostler's.
 pub fn hostler<I: IntoIterator<Item = A>, A: AsRef<OsStr>>(arguments: I) -> Command {
@@ -164,6 +164,7 @@ impl Host {
     fn find(&mut self, what: &str, is_it: impl Fn(&Json) -> bool) -> Json {
         let begun = Instant::now();
         loop {
+            let look = Instant::now();
             if let Some(event) = self.events().into_iter().find(&is_it) {
                 return event;
             }
@@ -173,7 +174,7 @@ impl Host {
                 "`{what}` was not logged:\n{}",
                 self.stderr()
             );
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(pause_after(look.elapsed()));
         }
     }
 

@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::guests::guest;
-use crate::redis::{PATIENCE, RedisServer, eventually};
+use crate::redis::{PATIENCE, RedisServer, eventually, eventually_or};
 use crate::witness::Witness;
 
 /// The binary under test: hostler with its fault points, or the one that `HOSTLER_TEST_BINARY` names
@@ -437,16 +436,6 @@ pub fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
     let status = status.ok_or(std::io::ErrorKind::InvalidData)?;
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     Ok((status, body.to_owned()))
-}
-
-/// Wait as [`eventually`] does; what to say of a failure is made when it is needed.
-pub async fn eventually_or(what: impl Fn() -> String, mut condition: impl AsyncFnMut() -> bool) {
-    let begun = std::time::Instant::now();
-    while !condition().await {
-        let patient = begun.elapsed() < PATIENCE;
-        assert!(patient, "never happened: {}", what());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// The last lines, for a test that fails.

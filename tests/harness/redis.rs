@@ -517,10 +517,25 @@ fn false_with(_: &str) -> bool {
 }
 
 /// Wait until a condition holds; after [`PATIENCE`] the test has failed.
-pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+    eventually_or(|| what.to_owned(), condition).await;
+}
+
+/// The same; what to say of a failure is made when it is needed.
+pub async fn eventually_or(what: impl Fn() -> String, mut condition: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
-    while !condition().await {
-        assert!(begun.elapsed() < PATIENCE, "never happened: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    loop {
+        let look = Instant::now();
+        if condition().await {
+            return;
+        }
+        let patient = begun.elapsed() < PATIENCE;
+        assert!(patient, "never happened: {}", what());
+        tokio::time::sleep(pause_after(look.elapsed())).await;
     }
+}
+
+/// How long to wait after a look that took so long: looks that run a program leave the cores to others.
+pub fn pause_after(look: Duration) -> Duration {
+    (2 * look).clamp(Duration::from_millis(5), Duration::from_millis(500))
 }

@@ -443,6 +443,7 @@ async fn a_queue_without_acknowledgements_publishes_after_the_verdict() {
             "grant-publish",
             &GRANTS.replace("stream:orders", "list:orders"),
         )
+        .flag("drain-timeout", "3s")
         .admin();
     let host = options.ready().await;
     scene

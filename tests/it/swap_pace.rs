@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use hostler_tests::host::{Host, eventually_or};
+use hostler_tests::host::Host;
+use hostler_tests::redis::eventually_or;
 use wasm_encoder::{ComponentSection, ModuleSection};
 
 use crate::sandbox_compile::{children, slow_module};
@@ -96,7 +97,7 @@ async fn a_flood_of_files_is_taken_in_order_and_ends_with_the_last_one() {
         scene.put(&next);
         put.push(digest(&next));
         // When compilations are faster than new versions, they are made slower.
-        if put.len() % 10 == 0 && superseded().is_empty() {
+        if put.len() % 4 == 0 && superseded().is_empty() {
             functions *= 2;
         }
     }

@@ -2,8 +2,8 @@
 
 use hostler_tests::checker::DeadLetter;
 use hostler_tests::command::run;
-use hostler_tests::host::{Host, HostOptions, eventually_or};
-use hostler_tests::redis::eventually;
+use hostler_tests::host::{Host, HostOptions};
+use hostler_tests::redis::{eventually, eventually_or};
 use hostler_tests::versions::{Failing, bad, failing, good};
 
 use crate::swap_scene::{

@@ -7,8 +7,8 @@ use hostler::rollout::verify;
 use hostler_tests::checker::{DeadLetter, Look};
 use hostler_tests::command::{self, Ended};
 use hostler_tests::guests::{guest, variant};
-use hostler_tests::host::{Host, HostOptions, Line, eventually_or};
-use hostler_tests::redis::{RedisOptions, eventually};
+use hostler_tests::host::{Host, HostOptions, Line};
+use hostler_tests::redis::{RedisOptions, eventually, eventually_or};
 use serde_json::Value;
 
 /// The flag of a host that compiles each version itself.
