@@ -142,13 +142,13 @@ struct Letters<'a, Q> {
     target: &'a DeadLetterQueue,
     now_ms: u64,
     rest: std::slice::Iter<'a, (usize, &'a Rejection)>,
-    /// It did not go with those before it.
+    /// The next one, if it did not fit into the batch before.
     kept: Option<DeadLetter>,
 }
 
 impl<Q: AtLeastOnce> Letters<'_, Q> {
     /// As many as one round trip takes; none at the end.
-    fn some(&mut self, replies: &mut Replies) -> Vec<DeadLetter> {
+    fn batch(&mut self, replies: &mut Replies) -> Vec<DeadLetter> {
         let (mut letters, mut bytes) = (Vec::new(), 0);
         while letters.len() < LETTERS_MAX
             && let Some(letter) = self.kept.take().or_else(|| self.next(replies))
@@ -217,12 +217,12 @@ pub(super) async fn write<Q: AtLeastOnce>(
         rest: dead.iter(),
         kept: None,
     };
-    let mut ready = letters.some(replies);
+    let mut ready = letters.batch(replies);
     while !ready.is_empty() {
         let next = async {
             // The request goes out first.
             yield_now().await;
-            letters.some(replies)
+            letters.batch(replies)
         };
         let (sent, next) = join!(biased; send(queue, settlements, target, &ready), next);
         for (place, reply) in sent? {
@@ -297,14 +297,14 @@ async fn send<Q: AtLeastOnce>(
         let reply = copy_and_discard(queue, &settlements[letter.place], target, letter).await;
         replies.push((letter, reply.or_else(|error| refused(queue.about(error)))?));
     }
-    let note = |(letter, reply): (&DeadLetter, Reply)| {
-        if reply == Reply::Done {
+    for (letter, reply) in &replies {
+        if *reply == Reply::Done {
             let claim = &settlements[letter.place].claim;
             base.counts.written(claim, &letter.to);
         }
-        (letter.place, reply)
-    };
-    Ok(replies.into_iter().map(note).collect())
+    }
+    let placed = |(letter, reply): (&DeadLetter, Reply)| (letter.place, reply);
+    Ok(replies.into_iter().map(placed).collect())
 }
 
 /// The words about so many dead letters; notes how many others they drove out.

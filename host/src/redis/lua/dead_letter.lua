@@ -2,10 +2,10 @@
 --
 -- KEYS  1 stream, 2 dead-letter queue (stream)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 most entries in the dead-letter queue (0 = no
---       bound), 5 'drop-oldest' | 'stop' at that bound; then per delivery, in ascending order: id, count it must have, how
---       many parts its copy has (field, value, ...), how many of them follow, and these: all of them; or, for
---       each, its place in the copy (from 1) and itself, and the others are those of the copy before; then
---       how many parts are parts of the entry, and for each its place in the copy and its place in the entry
+--       bound), 5 'drop-oldest' | 'stop' at that bound; then per delivery, in the order of their ids: id, count it
+--       must have, how many parts its copy has (field, value, ...), how many of them follow, and these: all of
+--       them; or, for each, its place in the copy (from 1) and itself, and the others are those of the copy
+--       before; then how many parts are parts of the entry, and for each its place in the copy and in the entry
 -- reply { one word per delivery: done | gone | stolen | full | absent (the entry with these parts is
 --       gone) | -<why it is refused>, entries dropped from the dead-letter queue }
 --
@@ -25,7 +25,8 @@ local words = obstacles(ids, counts)
 if not redis.acl_check_cmd('XACK', KEYS[1], ARGV[1], ids[1]) then
   return redis.error_reply('NOPERM this user has no permission to run xack')
 end
-local most, stops = tonumber(ARGV[4]), ARGV[5] == 'stop'
+local most = tonumber(ARGV[4])
+local stops, trims = most > 0 and ARGV[5] == 'stop', most > 0 and ARGV[5] ~= 'stop'
 local before = most > 0 and redis.call('XLEN', KEYS[2])
 local copy, done = {}, {}
 -- The copy of a delivery; nil if a part of it was in the entry, and this is gone.
@@ -49,7 +50,7 @@ local function copy_of(i)
   return parts
 end
 local function write(parts)
-  if before and not stops then
+  if trims then
     return redis.pcall('XADD', KEYS[2], 'MAXLEN', '~', ARGV[4], '*', unpack(copy, 1, parts))
   end
   return redis.pcall('XADD', KEYS[2], '*', unpack(copy, 1, parts))
@@ -58,7 +59,7 @@ for i, id in ipairs(ids) do
   local parts = copy_of(i)
   if not words[i] and not parts then
     words[i] = 'absent'
-  elseif not words[i] and before and stops and before + #done >= most then
+  elseif not words[i] and stops and before + #done >= most then
     words[i] = 'full'
   elseif not words[i] then
     local reply = write(parts)
@@ -75,6 +76,6 @@ end
 local dropped = 0
 if #done > 0 then
   redis.call('XACK', KEYS[1], ARGV[1], unpack(done))
-  dropped = before and not stops and before + #done - redis.call('XLEN', KEYS[2]) or 0
+  dropped = trims and before + #done - redis.call('XLEN', KEYS[2]) or 0
 end
 return { words, dropped }

@@ -16,18 +16,19 @@
 if not redis.acl_check_cmd('LREM', KEYS[1], '-1', '') then
   return redis.error_reply('NOPERM this user has no permission to run lrem')
 end
-local most, stops, names = tonumber(ARGV[2]), ARGV[3] == 'stop', {}
+local most, names = tonumber(ARGV[2]), {}
+local stops = most > 0 and ARGV[3] == 'stop'
 for i = 4, #ARGV, 3 do
   names[#names + 1] = ARGV[i]
 end
 local entry_of = find(KEYS[1], names)
-local length = most > 0 and stops and redis.call('LLEN', KEYS[3]) or 0
+local length = stops and redis.call('LLEN', KEYS[3]) or 0
 local words, tokens, members = {}, {}, {}
 for i, name in ipairs(names) do
   local token, entry = string.sub(name, 1, 16), entry_of(name)
   if not entry then
     words[i] = redis.call('HGET', KEYS[2], token) == 'taken' and 'stolen' or 'gone'
-  elseif stops and most > 0 and length >= most then
+  elseif stops and length >= most then
     words[i] = 'full'
   else
     local reply = redis.pcall('LPUSH', KEYS[3], joined(ARGV[3 * i + 3], entry, ARGV[3 * i + 2]))

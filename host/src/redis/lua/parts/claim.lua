@@ -1,6 +1,7 @@
 -- Part: claim deliveries of the stream KEYS[1] and the group ARGV[1] for the consumer ARGV[2], by one command.
--- They have the same count, and keep it. Each of `held` is a reply of XPENDING; each claim is { id, count, idle ms,
--- fields }. Returns the ids of those behind `limit` bytes of fields: they are no claims.
+-- They have the same count, and keep it. Each of `held` is a reply of XPENDING; each claim is { id, count,
+-- idle ms, fields }. Returns the ids of those that came behind `limit` bytes of fields: the consumer has them, and
+-- they are not among the claims.
 local claims, trimmed, bytes = {}, 0, 0
 local function claim(held, limit, ...)
   local command, by_id, beyond = { 'XCLAIM', KEYS[1], ARGV[1], ARGV[2], '0' }, {}, {}

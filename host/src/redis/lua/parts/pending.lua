@@ -46,8 +46,8 @@ local function obstacles(ids, counts, others)
   return words
 end
 -- Take the deliveries without a word for a consumer, and give each a word: 'done', or 'trimmed': its entry
--- is gone, and the delivery with it. `counts` has the count that each keeps ('' = as it is): those with the same one
--- are taken by one command.
+-- is gone, and the delivery with it. `counts` has the count that each keeps ('' = as it is): one command takes
+-- those with the same count.
 local function hold(consumer, ids, words, counts, ...)
   local commands, order = {}, {}
   for i, id in ipairs(ids) do
