@@ -28,7 +28,7 @@ CORES := $(shell nproc 2>/dev/null || echo 2)
 # End-to-end tests that run at the same time: more than cores, because most of them wait for Redis or for
 # a lease. Tests in a module `measured` compare times or memory: they run alone, after the others. Tests in a module
 # `long` are those of `make test-all` alone.
-THREADS ?= $(shell echo $$((4 * $(CORES))))
+THREADS ?= $(shell echo $$((5 * $(CORES))))
 MEASURED := ::measured::
 SKIP := --skip long::
 # A `+` before cargo lets it share the jobs of make: `make -n` runs such a line, too.
@@ -64,7 +64,7 @@ COMPAT_TESTS := e2e_outcomes e2e_crash e2e_delay e2e_drain e2e_retention queue_c
   list_recovery list_settle list_skew list_values simple_list pubsub security_user dlq_replay policy_live
 WHEELS := $(TOOLCHAINS)/wheels
 
-.PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests measured-tests storm failovers peer alert-rules browser setup-browser pictures \
+.PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests test-it test-small measured-tests storm failovers peer alert-rules browser setup-browser pictures \
   exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
   programs guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bench-quick bench-reset setup-valgrind bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
@@ -306,10 +306,16 @@ unit-tests:
 e2e-pass:
 	$(CARGO) test $(WORKSPACE) --test it e2e_outcomes
 
+# The small ones run beside the large one.
 e2e-tests:
+	+@$(MAKE) --no-print-directory -j2 test-it test-small
+
+test-it:
 	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test it -- --skip $(MEASURED) $(SKIP)
+
+test-small:
 	$(CARGO) test $(WORKSPACE) --test allocations
-	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test cut
+	RUST_TEST_THREADS=$(CORES) $(CARGO) test $(WORKSPACE) --test cut
 
 measured-tests:
 	$(CARGO) test $(WORKSPACE) --test it -- --test-threads=1 $(SKIP) $(MEASURED)

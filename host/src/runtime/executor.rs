@@ -294,9 +294,12 @@ impl<H: Handler> Slot<H> {
         };
         let call = shared.call(self.number, (ticket, attempt), began);
         let running = &shared.slots[self.number].running;
-        let run = AssertUnwindSafe(self.handler.run(&mut self.state, call));
         running.store(1, Ordering::Relaxed);
-        let ran = run.catch_unwind().await;
+        let ran = {
+            // It is large: pinned, it is not moved.
+            let run = pin!(self.handler.run(&mut self.state, call));
+            AssertUnwindSafe(run).catch_unwind().await
+        };
         running.store(0, Ordering::Relaxed);
         let report = match ran {
             Ok(report) => report,

@@ -1,6 +1,7 @@
 //! The sandbox as a [`Handler`].
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -77,8 +78,12 @@ impl Sandboxed {
             trace: begun.traced(),
             ..call
         };
-        let ran = AssertUnwindSafe(sandbox.call(slot, traced));
-        let report = match ran.catch_unwind().await {
+        let ran = {
+            // It is large: pinned, it is not moved.
+            let run = pin!(sandbox.call(slot, traced));
+            AssertUnwindSafe(run).catch_unwind().await
+        };
+        let report = match ran {
             Ok(report) => Report::of(report, digest, begun.trace()),
             Err(_) => {
                 // The state of the slot may be half-changed.

@@ -1,9 +1,10 @@
 //! What the slots tell the driver, handed over in chunks.
 //!
-//! A slot that runs one short call after the other leaves its events here. The driver, if it sleeps, is woken
-//! for a chunk of them, or as soon as a slot stops running: when it waits for a message, for a record, or
-//! inside a call. A slot runs at most a few milliseconds between two such stops, so no event waits behind a
-//! slow call.
+//! A slot that runs one short call after the other leaves its events here. The driver takes them when they are
+//! a chunk, or as soon as a slot stops running: when it waits for a message, for a record, or inside a call. A
+//! slot runs at most a few milliseconds between two such stops, so no event waits behind a slow call. A driver
+//! that is awake leaves a part of a chunk, too: otherwise each reply of Redis would send the few messages
+//! that ended meanwhile, and the driver would take the core from the slots each time.
 //!
 //! The tickets bound the events: each ticket brings at most two.
 
@@ -14,22 +15,30 @@ use std::task::{Poll, Waker};
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// A sleeping driver is woken for so many events: few enough that it does not idle for long.
-const CHUNK: usize = 32;
+/// The driver takes so many events at once: few enough that it does not idle for long.
+const CHUNK: usize = 64;
 
 #[derive(Debug)]
 struct State<E> {
     events: Vec<E>,
+    /// A slot has stopped running since the driver last took events.
+    is_flushed: bool,
     /// The driver sleeps.
     driver: Option<Waker>,
     is_closed: bool,
 }
 
 impl<E> State<E> {
+    /// Whether the driver should take the events now.
+    fn is_due(&self) -> bool {
+        self.events.len() >= CHUNK || self.is_flushed
+    }
+
+    /// The driver, if it sleeps and should not.
     fn wake(&mut self) -> Option<Waker> {
-        match self.events.is_empty() {
-            true => None,
-            false => self.driver.take(),
+        match self.is_due() {
+            true => self.driver.take(),
+            false => None,
         }
     }
 }
@@ -52,6 +61,7 @@ pub(super) struct EventReceiver<E>(Arc<Mutex<State<E>>>);
 pub(super) fn channel<E>() -> (EventSender<E>, EventReceiver<E>) {
     let state = Arc::new(Mutex::new(State {
         events: Vec::new(),
+        is_flushed: false,
         driver: None,
         is_closed: false,
     }));
@@ -71,18 +81,18 @@ impl<E> EventSender<E> {
             return None;
         }
         state.events.push(event);
-        let woken = match state.events.len() >= CHUNK {
-            true => state.wake(),
-            false => None,
-        };
+        let woken = state.wake();
         drop(state);
         wake(woken);
         Some(())
     }
 
-    /// Tell the driver now.
+    /// The driver takes now what is here.
     pub(super) fn flush(&self) {
-        let woken = lock(&self.0).wake();
+        let mut state = lock(&self.0);
+        state.is_flushed = !state.events.is_empty();
+        let woken = state.wake();
+        drop(state);
         wake(woken);
     }
 
@@ -99,12 +109,12 @@ impl<E> EventSender<E> {
 }
 
 impl<E> EventReceiver<E> {
-    /// Add what is here, without waiting.
+    /// Add what is due, without waiting.
     pub(super) fn take(&self, out: &mut Vec<E>) {
         take(&mut lock(&self.0), out);
     }
 
-    /// Wait until something is here, and add it.
+    /// Wait until something is due, and add it.
     pub(super) async fn wait(&self, out: &mut Vec<E>) {
         poll_fn(|context| {
             let mut state = lock(&self.0);
@@ -129,11 +139,12 @@ impl<E> Drop for EventReceiver<E> {
     }
 }
 
-/// Move the events out. Says whether there were any.
+/// Move the events out if they are due. Says whether they were.
 fn take<E>(state: &mut State<E>, out: &mut Vec<E>) -> bool {
-    if state.events.is_empty() {
+    if !state.is_due() {
         return false;
     }
+    state.is_flushed = false;
     // It is awake.
     state.driver = None;
     match out.is_empty() {
@@ -196,6 +207,23 @@ mod tests {
         let mut events = Vec::new();
         receiver.take(&mut events);
         assert_eq!(events.len(), 3 * CHUNK - 1);
+    }
+
+    #[test]
+    fn a_driver_that_is_awake_leaves_a_part_of_a_chunk_until_the_slot_stops() {
+        let (sender, receiver) = channel();
+        let mut events = Vec::new();
+        sender.send(1).unwrap();
+        receiver.take(&mut events);
+        assert!(events.is_empty());
+        sender.flush();
+        receiver.take(&mut events);
+        assert_eq!(events, [1]);
+        // A stop without events makes the next one no more due.
+        sender.flush();
+        sender.send(2).unwrap();
+        receiver.take(&mut events);
+        assert_eq!(events, [1]);
     }
 
     #[tokio::test]

@@ -4,9 +4,12 @@
 //! again when Redis is back. Requests that settle (record, acknowledge, settle) are repeated until they
 //! are answered: if a reply is lost, the result is unknown, and the scripts may be asked twice.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{MaybeDone, maybe_done};
+use futures_util::poll;
 use rustc_hash::FxHashSet;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -22,6 +25,8 @@ use crate::runtime::{Clock, fault_point};
 /// The least pause between a failure and the next try: the driver needs a moment to note that Redis is
 /// away.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// A fetch that brought so many messages goes on if it may bring as many again: there are probably more.
+const PART_MIN: usize = 64;
 
 /// The kinds of requests.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -126,7 +131,12 @@ impl Request {
 #[derive(Debug)]
 pub enum Answer {
     /// New messages.
-    Fetched(Vec<Claim>),
+    Fetched {
+        /// One part of them.
+        claims: Vec<Claim>,
+        /// Whether another part follows, of the same request.
+        more: bool,
+    },
     /// Due deliveries, or orphans.
     Taken(Taken),
     /// One reply for each delivery.
@@ -227,9 +237,21 @@ struct Worker {
     online: watch::Receiver<bool>,
 }
 
+/// A part of a fetch that is under way.
+struct Part<F: Future> {
+    sent: Time,
+    answer: Pin<Box<MaybeDone<F>>>,
+}
+
 impl Worker {
     async fn work(mut self, mut inbox: mpsc::Receiver<Request>) {
         while let Some(mut request) = inbox.recv().await {
+            if let Request::Fetch(want, wait) = request {
+                match self.fetch(want, wait).await {
+                    Some(()) => continue,
+                    None => return,
+                }
+            }
             loop {
                 let kind = self.kind;
                 if let Request::Backlog(pause) | Request::Probe(pause) = request {
@@ -268,14 +290,65 @@ impl Worker {
         }
     }
 
+    /// Read new messages, in parts: while the driver takes one in, Redis reads the next one. `None`: the host is
+    /// ending.
+    ///
+    /// Dies here: pending under this host's name, found as orphans; also a part that the driver has not seen.
+    async fn fetch(&self, mut want: usize, wait: Duration) -> Option<()> {
+        let mut part = self.part(want, wait);
+        loop {
+            (&mut part.answer).await;
+            let mut result = part.answer.as_mut().take_output()?;
+            let mut next = None;
+            if let Ok(Answer::Fetched { claims, more }) = &mut result {
+                want = want.saturating_sub(claims.len());
+                if claims.len().min(want) >= PART_MIN {
+                    *more = true;
+                    let part = next.insert(self.part(want, Duration::ZERO));
+                    // Its command is on its way before the driver runs.
+                    let _ = poll!(&mut part.answer);
+                }
+                self.queue.find_duplicates(claims).await;
+                fault_point::pass(format_args!("{:?}-after", self.kind));
+            }
+            let completion = Completion {
+                kind: self.kind,
+                sent: part.sent,
+                result,
+                unanswered: Vec::new(),
+            };
+            self.completions.send(completion).await.ok()?;
+            match next {
+                Some(next) => part = next,
+                None => return Some(()),
+            }
+        }
+    }
+
+    /// Begin to ask for a part of a fetch.
+    fn part(
+        &self,
+        want: usize,
+        wait: Duration,
+    ) -> Part<impl Future<Output = Result<Answer, Error>>> {
+        fault_point::pass(format_args!("{:?}-before", self.kind));
+        let ask = async move {
+            let mut request = Request::Fetch(want, wait);
+            self.ask(&mut request).await
+        };
+        Part {
+            sent: self.clock.now(),
+            answer: Box::pin(maybe_done(ask)),
+        }
+    }
+
     async fn ask(&self, request: &mut Request) -> Result<Answer, Error> {
         let queue = &self.queue;
         Ok(match request {
-            Request::Fetch(want, wait) => {
-                let mut claims = queue.fetch(*want, *wait).await?;
-                queue.find_duplicates(&mut claims).await;
-                Answer::Fetched(claims)
-            }
+            Request::Fetch(want, wait) => Answer::Fetched {
+                claims: queue.fetch(*want, *wait).await?,
+                more: false,
+            },
             Request::Due(max) => {
                 let mut taken = match queue.known_due() {
                     Some(nothing) => nothing,

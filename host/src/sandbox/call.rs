@@ -1,5 +1,6 @@
 //! One attempt: calls the handler with a message, within the limits, and returns the outcome.
 
+use std::pin::pin;
 use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -167,11 +168,14 @@ impl Loaded {
         };
         live.store.set_epoch_deadline(1);
         slot.meter.begin();
-        let running = async {
-            let handle = live.handle().await?;
-            handle.call(&mut live.store, messages).await
+        let end = {
+            // It is large: pinned, it is not moved.
+            let running = pin!(Some(async {
+                let handle = live.handle().await?;
+                handle.call(&mut live.store, messages).await
+            }));
+            supervise(running, &slot.meter, &self.shared.pace, deadline).await
         };
-        let end = supervise(running, &slot.meter, &self.shared.pace, deadline).await;
         let log_bytes_dropped = live.store.data_mut().finish();
         let acting = std::mem::take(&mut live.store.data_mut().attempt.acting);
         let memory_bytes = live.store.data().limiter.memory_bytes();

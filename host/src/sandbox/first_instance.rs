@@ -1,5 +1,6 @@
 //! The first instance of a component: what it needs, and a trial that makes and drops it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -73,7 +74,7 @@ pub(super) async fn make<T>(
     let mut store = store(engine, shared, &meter, Attempt::trial(deadline));
     store.set_epoch_deadline(1);
     let making = pre.instantiate_async(&mut store);
-    let end = supervise(making, &meter, &shared.pace, deadline).await;
+    let end = supervise(pin!(Some(making)), &meter, &shared.pace, deadline).await;
     store.data_mut().finish();
     let context = ErrorContext {
         limits: &shared.limits,

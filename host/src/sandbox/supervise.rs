@@ -19,14 +19,13 @@ pub(super) enum End<T> {
     Panicked(Box<dyn Any + Send>),
 }
 
-/// Run the future of an attempt until it ends, the deadline passes, or the host panics.
+/// Run the future of an attempt until it ends, the deadline passes, or the host panics. Then it is dropped.
 pub(super) async fn supervise<T>(
-    attempt: impl Future<Output = wasmtime::Result<T>>,
+    mut attempt: Pin<&mut Option<impl Future<Output = wasmtime::Result<T>>>>,
     meter: &Meter,
     pace: &Pace,
     deadline: Instant,
 ) -> End<T> {
-    let mut attempt = pin!(Some(attempt));
     // Made when the attempt first waits; most attempts never wait.
     let mut timer = pin!(None::<Sleep>);
     let mut first = true;

@@ -180,10 +180,13 @@ impl Handle {
                 let (answers,) = handle.call_async(store, (messages,)).await?;
                 return Ok(answers);
             }
-            Self::Spin(handle) => spin::call(handle, store, body).await?,
-            Self::Sqs(handle) => sqs::call(handle, store, id, body, headers).await?,
-            Self::Wasmcloud(handle) => wasmcloud::call(handle, store, queue, body, headers).await?,
-            Self::Run(handle) => return Ok(vec![run::call(handle, store).await?]),
+            // On the heap: their futures would make those of all handlers larger.
+            Self::Spin(handle) => Box::pin(spin::call(handle, store, body)).await?,
+            Self::Sqs(handle) => Box::pin(sqs::call(handle, store, id, body, headers)).await?,
+            Self::Wasmcloud(handle) => {
+                Box::pin(wasmcloud::call(handle, store, queue, body, headers)).await?
+            }
+            Self::Run(handle) => return Ok(vec![Box::pin(run::call(handle, store)).await?]),
         };
         Ok(vec![done.map_or_else(
             |error| again(store, error),

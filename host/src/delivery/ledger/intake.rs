@@ -11,7 +11,7 @@ const SCAN_MAX: usize = 100;
 #[derive(Debug)]
 pub(super) struct Intake {
     offline_since: Option<Time>,
-    /// How many messages a fetch asked for, until the answer comes.
+    /// How many messages a fetch asked for and has not brought, until its last part comes.
     pub(super) fetching: Option<usize>,
     pub(super) taking_due: bool,
     /// How many orphans were asked for, until the answer comes.
@@ -64,9 +64,12 @@ impl Intake {
         self.fetching.is_none() && !self.taking_due && self.taking_orphans.is_none()
     }
 
-    pub(super) fn fetched(&mut self, got: usize) {
+    pub(super) fn fetched(&mut self, got: usize, more: bool) {
         let asked = self.fetching.take();
-        self.caught_up = asked.is_some_and(|asked| got < asked);
+        self.caught_up = !more && asked.is_some_and(|asked| got < asked);
+        self.fetching = asked
+            .filter(|_| more)
+            .map(|asked| asked.saturating_sub(got));
     }
 
     pub(super) fn due_taken(&mut self, now: Time, next: Option<Time>) {

@@ -238,8 +238,12 @@ impl<J> Ledger<J> {
     /// Take in what happened. [`Ledger::poll`] returns what follows from it.
     pub fn apply(&mut self, now: Time, event: Event<J>) {
         match event {
-            Event::Fetched { leased, deliveries } => {
-                self.intake.fetched(deliveries.len());
+            Event::Fetched {
+                leased,
+                deliveries,
+                more,
+            } => {
+                self.intake.fetched(deliveries.len(), more);
                 if self.leftovers == Leftovers::Asked {
                     self.leftovers = match deliveries.is_empty() {
                         true => Leftovers::None,

@@ -75,6 +75,21 @@ fn fetched_at(leased: Time, ids: Range<u128>) -> Event<()> {
     Event::Fetched {
         leased,
         deliveries: deliveries.collect(),
+        more: false,
+    }
+}
+
+/// A part of a fetch, behind which another one comes.
+fn part(ids: Range<u128>) -> Event<()> {
+    match fetched(ids) {
+        Event::Fetched {
+            leased, deliveries, ..
+        } => Event::Fetched {
+            leased,
+            deliveries,
+            more: true,
+        },
+        event => event,
     }
 }
 
@@ -410,6 +425,47 @@ fn a_broken_handler_stops_intake_and_unstarted_deliveries_go_back_uncharged() {
     let actions = step(&mut ledger, fetched(10..13));
     assert_eq!(handed_back(&actions).len(), 3);
     assert!(releases(&actions).is_empty());
+}
+
+#[test]
+fn a_fetch_is_over_after_its_last_part() {
+    let mut ledger = ledger();
+    assert_eq!(fetches(&polled(&mut ledger, NOW)), [(4, false)]);
+    let actions = step(&mut ledger, part(1..3));
+    let keys = releases(&actions);
+    assert_eq!((keys.len(), fetches(&actions)), (2, vec![]));
+    for key in keys {
+        let actions = step(&mut ledger, finished(key, Outcome::Ack));
+        assert_eq!(
+            fetches(&actions),
+            [],
+            "there is room, and the fetch goes on"
+        );
+        step(&mut ledger, Event::Acknowledged(vec![key]));
+    }
+    // As much as it wanted: there may be more, so the next one does not wait.
+    let actions = step(&mut ledger, fetched(3..5));
+    assert_eq!(fetches(&actions), [(2, false)]);
+    // Less than it wanted: the next one waits.
+    step(&mut ledger, part(5..6));
+    let actions = step(&mut ledger, fetched(6..6));
+    assert_eq!(fetches(&actions), [(1, true)]);
+}
+
+#[test]
+fn a_host_is_drained_after_the_last_part_of_its_fetch() {
+    let mut ledger = ledger();
+    polled(&mut ledger, NOW);
+    let key = releases(&step(&mut ledger, part(1..2)))[0];
+    step(&mut ledger, finished(key, Outcome::Ack));
+    step(&mut ledger, Event::Acknowledged(vec![key]));
+    step(&mut ledger, Event::Drain);
+    assert!(ledger.is_empty() && !ledger.is_drained());
+    let back = handed_back(&step(&mut ledger, part(2..3)));
+    step(&mut ledger, Event::Settled(back[0].0, Reply::Done));
+    assert!(ledger.is_empty() && !ledger.is_drained());
+    step(&mut ledger, fetched(3..3));
+    assert!(ledger.is_drained());
 }
 
 #[test]

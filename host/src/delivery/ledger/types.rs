@@ -143,12 +143,14 @@ impl SettleAction {
 /// Something that happened.
 #[derive(Clone, Debug)]
 pub enum Event<J> {
-    /// A fetch has ended.
+    /// A part of a fetch has come.
     Fetched {
         /// When it was sent. No lease is older.
         leased: Time,
         /// What it brought; empty if it failed.
         deliveries: Vec<Delivery<J>>,
+        /// Whether another part comes. All parts together are what was asked for, at most.
+        more: bool,
     },
     /// A request for due deliveries has ended.
     DueTaken {

@@ -22,8 +22,9 @@ use crate::redis::script_reply::{incomplete, word_reply};
 use crate::wire::list::Framing;
 use crate::wire::{Raw, keys};
 
-/// Most deliveries that one script claims, and most that it takes over.
-pub(super) const CLAIMS_MAX: usize = 1024;
+/// Most deliveries that one script claims, and most that it takes over. A fetch of more comes in parts: the host
+/// takes one in while Redis claims the next one.
+pub(super) const CLAIMS_MAX: usize = 256;
 pub(super) const ORPHANS_MAX: usize = 100;
 /// Between two looks where Redis does not let us wait, or cannot wake us; jittered.
 const POLL: Duration = Duration::from_millis(100);

@@ -340,7 +340,8 @@ impl Driver {
         for key in unanswered {
             self.ledger.apply(now, Event::Unanswered(key));
         }
-        if result.is_ok() || !kind.retries() {
+        let more = matches!(result, Ok(Answer::Fetched { more: true, .. }));
+        if !more && (result.is_ok() || !kind.retries()) {
             self.workers.done(kind);
         }
         let answer = match result {
@@ -361,7 +362,7 @@ impl Driver {
         match (kind, answer) {
             (Kind::Fetch, answer) => {
                 let claims = match answer {
-                    Some(Answer::Fetched(claims)) => claims,
+                    Some(Answer::Fetched { claims, .. }) => claims,
                     _ => Vec::new(),
                 };
                 if self.connection.is_online() && self.reporter.health.clear(Cause::Starting) {
@@ -370,6 +371,7 @@ impl Driver {
                 let event = Event::Fetched {
                     leased: sent,
                     deliveries: self.deliveries(claims),
+                    more,
                 };
                 self.ledger.apply(now, event);
             }

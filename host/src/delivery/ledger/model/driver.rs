@@ -495,7 +495,15 @@ impl World<'_> {
         let order = |other: HostId| (other as u64 ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         match command {
             Command::Fetch { want, .. } => {
-                let handed = self.store.fetch(now, host, *want);
+                // All that the host wants, or a part of it.
+                let want = *want as u64;
+                let count = if salt.is_multiple_of(4) {
+                    1 + salt / 4 % want
+                } else {
+                    want
+                };
+                let count = usize::try_from(count).unwrap_or(usize::MAX);
+                let handed = self.store.fetch(now, host, count);
                 for h in &handed {
                     let header = self.scenario.plans[h.entry].header;
                     self.audit.raised(host, h.entry, header, true);
@@ -658,12 +666,23 @@ impl World<'_> {
             return;
         }
         let event = match (call.command, answer) {
-            (Command::Fetch { .. }, Answer::Claims { deliveries, .. }) => {
+            (Command::Fetch { want, .. }, Answer::Claims { deliveries, .. }) => {
+                let left = want.saturating_sub(deliveries.len());
+                // The next part is asked for before the host takes this one in.
+                let more = !deliveries.is_empty() && left > 0 && self.rng.bool();
+                if more {
+                    let until = self.now;
+                    self.issue(host, Command::Fetch { want: left, until });
+                }
                 let seen = deliveries.iter().map(|d| self.store.place_behind(d.job));
                 let seen = seen.max().unwrap_or(0);
                 let h = &mut self.hosts[host];
                 h.seen = h.seen.max(seen);
-                Event::Fetched { leased, deliveries }
+                Event::Fetched {
+                    leased,
+                    deliveries,
+                    more,
+                }
             }
             (Command::TakeDue { .. }, Answer::Claims { deliveries, next }) => Event::DueTaken {
                 leased,
@@ -756,6 +775,7 @@ impl World<'_> {
             Command::Fetch { .. } => Event::Fetched {
                 leased,
                 deliveries: Vec::new(),
+                more: false,
             },
             Command::TakeDue { .. } => Event::DueTaken {
                 leased,
