@@ -278,6 +278,7 @@ fn take_through(ledger: &mut Ledger<()>, batch: usize) {
         Event::Fetched {
             leased: now,
             deliveries,
+            more: false,
         },
     );
     let mut actions = Vec::new();

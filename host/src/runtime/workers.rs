@@ -306,7 +306,7 @@ impl Worker {
                     *more = true;
                     let part = next.insert(self.part(want, Duration::ZERO));
                     // Its command is on its way before the driver runs.
-                    let _ = poll!(&mut part.answer);
+                    let _is_here = poll!(&mut part.answer).is_ready();
                 }
                 self.queue.find_duplicates(claims).await;
                 fault_point::pass(format_args!("{:?}-after", self.kind));

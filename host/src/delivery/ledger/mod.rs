@@ -88,6 +88,9 @@ pub struct Ledger<J> {
     halt: Option<Halt>,
     /// No refused settlement is due before this time.
     refused_due: Option<Time>,
+    /// When a repeated settlement last sent a delivery away. It may have come after a claim whose answer is still
+    /// on its way.
+    sent_away_again: Option<Time>,
     out: Vec<Action<J>>,
 }
 
@@ -160,6 +163,7 @@ impl<J> Ledger<J> {
             leftovers: Leftovers::Unknown,
             halt: None,
             refused_due: None,
+            sent_away_again: None,
             out: Vec::new(),
         }
     }

@@ -100,7 +100,8 @@ impl<J> Ledger<J> {
             lane,
             state: State::Waiting,
             leased,
-            doubtful: now.saturating_sub(leased) >= self.settings.min_idle / 2,
+            doubtful: now.saturating_sub(leased) >= self.settings.min_idle / 2
+                || self.sent_away_again.is_some_and(|at| leased <= at),
             lost: None,
             successor: None,
             was_refused: false,
@@ -535,6 +536,7 @@ impl<J> Ledger<J> {
         let State::Settling { sent, tries } = held.state.clone() else {
             return;
         };
+        let is_repeated = held.is_unanswered;
         let how = match (reply, sent) {
             (Reply::Refused(cause), sent) => {
                 let in_force = sent.clone().under(&self.settings.policy);
@@ -574,6 +576,9 @@ impl<J> Ledger<J> {
             _ => false,
         };
         if is_away {
+            if is_repeated {
+                self.sent_away_again = Some(now);
+            }
             self.close_or_succeed(now, key, how);
             return;
         }

@@ -459,6 +459,17 @@ fn a_host_is_drained_after_the_last_part_of_its_fetch() {
     let key = releases(&step(&mut ledger, part(1..2)))[0];
     step(&mut ledger, finished(key, Outcome::Ack));
     step(&mut ledger, Event::Acknowledged(vec![key]));
+    let nothing = Event::DueTaken {
+        leased: NOW,
+        deliveries: Vec::new(),
+        next: None,
+    };
+    step(&mut ledger, nothing);
+    let nothing = Event::OrphansTaken {
+        leased: NOW,
+        deliveries: Vec::new(),
+    };
+    step(&mut ledger, nothing);
     step(&mut ledger, Event::Drain);
     assert!(ledger.is_empty() && !ledger.is_drained());
     let back = handed_back(&step(&mut ledger, part(2..3)));
@@ -466,6 +477,46 @@ fn a_host_is_drained_after_the_last_part_of_its_fetch() {
     assert!(ledger.is_empty() && !ledger.is_drained());
     step(&mut ledger, fetched(3..3));
     assert!(ledger.is_drained());
+}
+
+/// Without an answer, a settlement is sent again. It may come after a claim of the same delivery.
+#[test]
+fn a_claim_from_before_a_repeated_settlement_is_confirmed_before_it_is_recorded() {
+    let mut ledger = ledger();
+    let key = released(&mut ledger);
+    step(&mut ledger, finished(key, Outcome::NackRequeue(None)));
+    step(&mut ledger, Event::Unanswered(key));
+    let settled = NOW + Duration::from_millis(5);
+    at(&mut ledger, settled, Event::Settled(key, Reply::Done));
+    for (leased, writes) in [(NOW, 2), (settled + NOW, 3)] {
+        let returned = Delivery {
+            id: key.id,
+            origin: Origin::Returned,
+            header: 0,
+            native: 2,
+            turned_away: None,
+            job: (),
+        };
+        let taken = Event::DueTaken {
+            leased,
+            deliveries: vec![returned],
+            next: None,
+        };
+        let now = settled + 2 * NOW;
+        let key = releases(&at(&mut ledger, now, taken))[0];
+        let actions = at(&mut ledger, now, Event::SlotReady(key));
+        let written = actions.iter().find_map(|action| match action {
+            Action::Record { expect, write, .. } => Some((*expect, *write)),
+            _ => None,
+        });
+        assert_eq!(written, Some((2, writes)), "{actions:?}");
+        let stolen = Event::Recorded {
+            key,
+            leased: now,
+            reply: Reply::Stolen,
+        };
+        at(&mut ledger, now, stolen);
+    }
 }
 
 #[test]
