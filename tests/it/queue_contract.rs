@@ -41,8 +41,12 @@ impl Scene {
         for body in bodies {
             self.send(body).await;
         }
-        let claims = fetch(host, bodies.len()).await;
-        assert_eq!(claims.len(), bodies.len());
+        let mut claims = Vec::new();
+        while claims.len() < bodies.len() {
+            let part = fetch(host, bodies.len() - claims.len()).await;
+            assert!(!part.is_empty(), "{} of {}", claims.len(), bodies.len());
+            claims.extend(part);
+        }
         claims
     }
 }

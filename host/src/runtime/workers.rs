@@ -6,6 +6,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{MaybeDone, maybe_done};
@@ -173,6 +174,8 @@ pub struct Completion {
 pub struct Workers {
     inboxes: [mpsc::Sender<Request>; Kind::ALL.len()],
     busy: [bool; Kind::ALL.len()],
+    /// The fetch under way ends with the part that comes next.
+    ends_fetch: Arc<AtomicBool>,
     /// The tasks; they end when this is dropped.
     tasks: JoinSet<()>,
 }
@@ -186,6 +189,7 @@ impl Workers {
         online: &watch::Receiver<bool>,
     ) -> Self {
         let mut tasks = JoinSet::new();
+        let ends_fetch = Arc::<AtomicBool>::default();
         let inboxes = Kind::ALL.map(|kind| {
             let (requests, inbox) = mpsc::channel(1);
             let worker = Worker {
@@ -194,6 +198,7 @@ impl Workers {
                 clock,
                 completions: completions.clone(),
                 online: online.clone(),
+                ends_fetch: Arc::clone(&ends_fetch),
             };
             tasks.spawn(worker.work(inbox));
             requests
@@ -201,6 +206,7 @@ impl Workers {
         Self {
             inboxes,
             busy: [false; Kind::ALL.len()],
+            ends_fetch,
             tasks,
         }
     }
@@ -214,8 +220,16 @@ impl Workers {
     pub fn send(&mut self, request: Request) {
         let kind = request.kind() as usize;
         debug_assert!(!self.busy[kind]);
+        if let Request::Fetch(..) = request {
+            self.ends_fetch.store(false, Ordering::Relaxed);
+        }
         // There is room: a worker answers before it gets the next request. It ends with the host.
         self.busy[kind] = self.inboxes[kind].try_send(request).is_ok();
+    }
+
+    /// Ask for no more parts of the fetch that is under way.
+    pub fn end_fetch(&self) {
+        self.ends_fetch.store(true, Ordering::Relaxed);
     }
 
     /// End them: nothing is sent from now on.
@@ -235,6 +249,7 @@ struct Worker {
     clock: Clock,
     completions: mpsc::Sender<Completion>,
     online: watch::Receiver<bool>,
+    ends_fetch: Arc<AtomicBool>,
 }
 
 /// A part of a fetch that is under way.
@@ -302,7 +317,8 @@ impl Worker {
             let mut next = None;
             if let Ok(Answer::Fetched { claims, more }) = &mut result {
                 want = want.saturating_sub(claims.len());
-                if claims.len().min(want) >= PART_MIN {
+                let ends = self.ends_fetch.load(Ordering::Relaxed);
+                if claims.len().min(want) >= PART_MIN && !ends {
                     *more = true;
                     let part = next.insert(self.part(want, Duration::ZERO));
                     // Its command is on its way before the driver runs.

@@ -261,7 +261,7 @@ pub enum Action<J> {
         /// Whether it may wait for them.
         wait: bool,
     },
-    /// Make a waiting fetch return.
+    /// Make a fetch return: it waits no more, and its next part is the last one.
     Interrupt,
     /// Take what is due; answered by [`Event::DueTaken`].
     TakeDue {

@@ -177,8 +177,10 @@ impl Driver {
         }
     }
 
-    /// Make a waiting fetch return. If this fails, the fetch still returns soon.
+    /// Make a fetch return: it waits no more, and no other part of it comes. If this fails, the fetch still returns
+    /// soon.
     fn interrupt(&self) {
+        self.workers.end_fetch();
         if self.outbox.fetch.is_none() {
             let queue = Arc::clone(&self.queue);
             tokio::spawn(async move {

@@ -55,6 +55,8 @@ pub(super) struct Host {
     pub(super) draining: bool,
     /// It stands still until then.
     pub(super) frozen_until: Time,
+    /// The operator has paused the queue until then.
+    pub(super) paused_until: Time,
     /// Cut off from Redis.
     pub(super) cut_until: Option<Time>,
     /// It found its group missing, and asks only whether it is back.
@@ -304,6 +306,11 @@ impl World<'_> {
             Step::Execute(call) => self.execute(call),
             Step::Answer(call) => self.answer(call),
             Step::GiveUp(call) => self.give_up(call),
+            // A host that stood still hears the state of the queue, in whichever order.
+            Step::Tell(host, Event::Paused(_)) => {
+                let is_paused = self.now < self.hosts[host].paused_until;
+                self.apply(host, Event::Paused(is_paused));
+            }
             Step::Tell(host, event) => self.apply(host, event),
             Step::Poll(host) => {
                 self.hosts[host].next_poll = None;
@@ -467,6 +474,8 @@ impl World<'_> {
             }
             11 => {
                 self.trace(|| format!("the queue is paused on host {host} for {length:?}"));
+                let h = &mut self.hosts[host];
+                h.paused_until = h.paused_until.max(self.now + length);
                 self.tell(host, Event::Paused(true));
                 self.after(length, Step::Tell(host, Event::Paused(false)));
             }
@@ -579,6 +588,7 @@ impl World<'_> {
             alive: true,
             draining: false,
             frozen_until: Time::ZERO,
+            paused_until: Time::ZERO,
             cut_until: None,
             offline: false,
             must_repair: false,
