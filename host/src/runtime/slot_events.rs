@@ -87,7 +87,7 @@ impl<E> EventSender<E> {
         Some(())
     }
 
-    /// The driver takes now what is here.
+    /// Let the driver take now what is here.
     pub(super) fn flush(&self) {
         let mut state = lock(&self.0);
         state.is_flushed = !state.events.is_empty();
@@ -219,7 +219,7 @@ mod tests {
         sender.flush();
         receiver.take(&mut events);
         assert_eq!(events, [1]);
-        // A stop without events makes the next one no more due.
+        // After a stop without events, the next event is not due.
         sender.flush();
         sender.send(2).unwrap();
         receiver.take(&mut events);

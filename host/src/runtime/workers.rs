@@ -26,7 +26,8 @@ use crate::runtime::{Clock, fault_point};
 /// The least pause between a failure and the next try: the driver needs a moment to note that Redis is
 /// away.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// A fetch that brought so many messages goes on if it may bring as many again: there are probably more.
+/// A fetch asks for another part if the last one brought at least so many messages, and it may bring as many
+/// again: there are probably more.
 const PART_MIN: usize = 64;
 
 /// The kinds of requests.
@@ -174,7 +175,7 @@ pub struct Completion {
 pub struct Workers {
     inboxes: [mpsc::Sender<Request>; Kind::ALL.len()],
     busy: [bool; Kind::ALL.len()],
-    /// The fetch under way ends with the part that comes next.
+    /// The fetch under way asks for no more parts.
     ends_fetch: Arc<AtomicBool>,
     /// The tasks; they end when this is dropped.
     tasks: JoinSet<()>,

@@ -65,11 +65,9 @@ impl Intake {
     }
 
     pub(super) fn fetched(&mut self, got: usize, more: bool) {
-        let asked = self.fetching.take();
-        self.caught_up = !more && asked.is_some_and(|asked| got < asked);
-        self.fetching = asked
-            .filter(|_| more)
-            .map(|asked| asked.saturating_sub(got));
+        let left = self.fetching.map(|asked| asked.saturating_sub(got));
+        self.caught_up = !more && left.is_some_and(|left| left > 0);
+        self.fetching = left.filter(|_| more);
     }
 
     pub(super) fn due_taken(&mut self, now: Time, next: Option<Time>) {

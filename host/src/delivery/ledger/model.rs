@@ -133,12 +133,17 @@ fn no_effect_happens_twice_because_the_group_is_destroyed() {
     println!("{all:?}");
 }
 
-/// Runs that have found something: a repeated park that came between a claim and its answer, a park that came behind its repeat, a lower cap that came while a
-/// lease was being confirmed, an old claim that changed a reason, a hand-back that had no answer, was refused
-/// when it was repeated, and then took a charge back, a message that waited to run again beside a suspect
-/// that killed the host, a late claim that replaced a hand-back which Redis had refused, and a cap that was
-/// lowered while an attempt ran and changed its number; the last five, that this model asked for more than
-/// is promised.
+/// Each run has found a fault:
+///
+/// - A park came behind its repeat.
+/// - The cap was lowered while a lease was being confirmed.
+/// - An old claim changed a reason.
+/// - A hand-back had no answer, was refused when it was repeated, and then took a charge back.
+/// - A message waited to run again beside a suspect that killed the host.
+/// - A late claim replaced a hand-back that Redis had refused.
+/// - The cap was lowered while an attempt ran, and changed the number of the attempt.
+/// - A repeated park came between a claim and its answer (163,569).
+/// - The last five: this model asked for more than is promised.
 #[test]
 fn runs_that_broke_a_promise_once_hold() {
     type Make = fn(&mut Rng) -> Scenario;
@@ -146,10 +151,10 @@ fn runs_that_broke_a_promise_once_hold() {
         (1_520, Scenario::changing),
         (2_425, Scenario::changing),
         (147_578, Scenario::changing),
-        (163_569, Scenario::counting),
         (163_369, Scenario::changing),
         (40_548, Scenario::counting),
         (71_607, Scenario::counting),
+        (163_569, Scenario::counting),
         (1_651, Scenario::counting),
         (50_790, Scenario::mixed),
         (92_999, Scenario::regrouping),

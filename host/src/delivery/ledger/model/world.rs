@@ -306,7 +306,7 @@ impl World<'_> {
             Step::Execute(call) => self.execute(call),
             Step::Answer(call) => self.answer(call),
             Step::GiveUp(call) => self.give_up(call),
-            // A host that stood still hears the state of the queue, in whichever order.
+            // A host that stood still hears whether the queue is paused now, and not what was true before.
             Step::Tell(host, Event::Paused(_)) => {
                 let is_paused = self.now < self.hosts[host].paused_until;
                 self.apply(host, Event::Paused(is_paused));
