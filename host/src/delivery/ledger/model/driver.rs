@@ -497,7 +497,7 @@ impl World<'_> {
             Command::Fetch { want, .. } => {
                 // All that the host wants, or a part of it.
                 let want = *want as u64;
-                let count = if salt.is_multiple_of(4) {
+                let count = if self.scenario.parts && salt.is_multiple_of(4) {
                     1 + salt / 4 % want
                 } else {
                     want
@@ -669,7 +669,8 @@ impl World<'_> {
             (Command::Fetch { want, .. }, Answer::Claims { deliveries, .. }) => {
                 let left = want.saturating_sub(deliveries.len());
                 // The next part is asked for before the host takes this one in.
-                let more = !deliveries.is_empty() && left > 0 && self.rng.bool();
+                let goes_on = self.scenario.parts && !deliveries.is_empty() && left > 0;
+                let more = goes_on && self.rng.bool();
                 if more {
                     let until = self.now;
                     self.issue(host, Command::Fetch { want: left, until });

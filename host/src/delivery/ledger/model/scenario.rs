@@ -149,6 +149,8 @@ pub(super) struct Scenario {
     pub(super) hosts: usize,
     pub(super) concurrency: usize,
     pub(super) prefetch_max: usize,
+    /// A fetch may come in parts. Without them, a seed makes the run that it made before there were any.
+    pub(super) parts: bool,
     pub(super) min_idle: Time,
     /// After how long a host gives up on a reply.
     pub(super) timeout: Time,
@@ -376,6 +378,7 @@ impl Scenario {
             hosts: rng.usize(1..=4),
             concurrency: rng.usize(1..=4),
             prefetch_max: rng.usize(1..=8),
+            parts: true,
             min_idle,
             timeout: [min_idle / 10, min_idle / 2, min_idle * 2][rng.usize(..3)],
             drain_timeout: min_idle * rng.u32(1..=4),
