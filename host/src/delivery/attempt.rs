@@ -96,6 +96,12 @@ impl DeliveryLimit {
         self.accounting == Accounting::Exact || last
     }
 
+    /// Whether a start may be recorded before a slot is free for it. A crash would charge it, although the
+    /// message has not started. Exact accounting excludes that, and so does rule 1 for a message with one start.
+    pub fn may_record_ahead(&self, header: u32) -> bool {
+        !self.at_most_once && !self.runs_ahead(header)
+    }
+
     /// The starts that this queue has charged.
     fn charged(&self, counts: AttemptCounts) -> u32 {
         if self.runs_ahead(counts.header) {

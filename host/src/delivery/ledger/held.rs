@@ -57,10 +57,14 @@ pub(super) enum State {
     /// Given to the executor. It may start this attempt without asking.
     Released {
         attempt: Option<u32>,
+        /// Its start is recorded.
+        is_recorded: bool,
     },
     Recording {
         start: Start,
         write: u32,
+        /// No slot waits for it: the executor gets the delivery after the record.
+        is_ahead: bool,
     },
     Running {
         attempt: u32,
@@ -74,6 +78,19 @@ pub(super) enum State {
         tries: u32,
         again: Time,
     },
+}
+
+impl State {
+    /// Whether the start is recorded, or being recorded, and no slot has asked for it.
+    pub(super) fn is_ahead(&self) -> bool {
+        matches!(
+            self,
+            Self::Released {
+                is_recorded: true,
+                ..
+            } | Self::Recording { is_ahead: true, .. }
+        )
+    }
 }
 
 /// What was sent to settle a delivery.
@@ -124,6 +141,8 @@ pub(super) struct StateCounts {
     pub(super) running: usize,
     pub(super) settling: usize,
     pub(super) refused: usize,
+    /// Those of the released and the recording ones whose start is recorded without a slot.
+    pub(super) ahead: usize,
 }
 
 /// All holdings of a host.
@@ -169,14 +188,14 @@ impl<J> Holdings<J> {
     }
 
     pub(super) fn insert(&mut self, id: DeliveryId, held: Held<J>) {
-        *self.counts.of(&held.state) += 1;
+        self.counts.add(&held.state);
         self.held.insert(id, held);
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Option<Held<J>> {
         self.find(key)?;
         let held = self.held.remove(&key.id)?;
-        *self.counts.of(&held.state) -= 1;
+        self.counts.subtract(&held.state);
         self.stuck -= usize::from(held.was_refused);
         Some(held)
     }
@@ -218,8 +237,8 @@ impl<J> Holdings<J> {
     pub(super) fn set(&mut self, key: Key, state: State) {
         if let Some(held) = self.held.get_mut(&key.id) {
             debug_assert_eq!(held.generation, key.generation);
-            *self.counts.of(&held.state) -= 1;
-            *self.counts.of(&state) += 1;
+            self.counts.subtract(&held.state);
+            self.counts.add(&state);
             held.state = state;
         }
     }
@@ -247,7 +266,7 @@ impl<J> Holdings<J> {
     pub(super) fn recounted(&self) -> StateCounts {
         let mut counts = StateCounts::default();
         for held in self.held.values() {
-            *counts.of(&held.state) += 1;
+            counts.add(&held.state);
         }
         counts
     }
@@ -293,6 +312,16 @@ impl StateCounts {
     /// With the executor: released, recording or running.
     pub(super) fn out(&self) -> usize {
         self.released + self.recording + self.running
+    }
+
+    fn add(&mut self, state: &State) {
+        *self.of(state) += 1;
+        self.ahead += usize::from(state.is_ahead());
+    }
+
+    fn subtract(&mut self, state: &State) {
+        *self.of(state) -= 1;
+        self.ahead -= usize::from(state.is_ahead());
     }
 
     fn of(&mut self, state: &State) -> &mut usize {

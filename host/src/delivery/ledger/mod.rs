@@ -10,7 +10,10 @@
 //!               |
 //!   Waiting: in the ready queue, or in the queue of isolated suspects
 //!               | Release
-//!   Released: with the executor; a first delivery may start at any time
+//!               | (a later start, while attempts are short)
+//!               |-----------------> Recording, no slot waits
+//!               |                       | Recorded -> Release
+//!   Released: with the executor; a first or a recorded start may begin at any time
 //!               | SlotReady (all others: a slot waits with the delivery)
 //!   Recording: the start is being written to Redis
 //!               | Recorded -> Go
@@ -55,9 +58,8 @@ use crate::delivery::rules::Rule;
 use held::{Holdings, Sent, State};
 use intake::Intake;
 
-/// The prefetch is about this much work at the measured rate, at least the free slots, and at most
-/// `prefetch_max`. So a slow handler holds few messages, and a fast one reads hundreds in a round trip.
-const AHEAD: Time = Time::from_millis(20);
+/// At most so many starts are recorded before a slot is free for them. Those that a crash finds so are charged.
+const RECORDED_AHEAD_MAX: usize = 256;
 
 /// With more unconfirmed settlements than this, the host reads nothing: Redis is slower than the
 /// handler.
@@ -79,6 +81,8 @@ pub struct Ledger<J> {
     holdings: Holdings<J>,
     /// Deliveries that may run, in their order. Keys of closed holdings are skipped.
     ready: VecDeque<Key>,
+    /// Starts are being recorded ahead, until there are enough of them: so a request has many.
+    records_ahead: bool,
     /// Suspects that must run isolated, those with the fewest charges first.
     isolated: VecDeque<Key>,
     mode: Mode,
@@ -158,6 +162,7 @@ impl<J> Ledger<J> {
             settings,
             holdings: Holdings::default(),
             ready: VecDeque::new(),
+            records_ahead: false,
             isolated: VecDeque::new(),
             draining: false,
             leftovers: Leftovers::Unknown,
@@ -485,9 +490,21 @@ impl<J> Ledger<J> {
         [due, orphans, renewal, halt].into_iter().flatten().min()
     }
 
-    /// How many deliveries to hold at most, not counting those that settle.
+    /// How many deliveries to hold at most, not counting those that settle: about those that end soon, at least
+    /// the free slots, and at most `prefetch_max`. So a slow handler holds few messages, and a fast one reads
+    /// hundreds in a round trip.
     fn target(&self) -> usize {
-        let ahead = self.intake.rate.per_second * AHEAD.as_secs_f64();
+        if self.halt.is_some() {
+            return 1;
+        }
+        let concurrency = self.settings.concurrency;
+        self.soon()
+            .clamp(self.capacity(), self.settings.prefetch_max.max(concurrency))
+    }
+
+    /// How many attempts end in [`Settings::ahead`].
+    fn soon(&self) -> usize {
+        let ahead = self.intake.rate.per_second * self.settings.ahead.as_secs_f64();
         // A rate is far below 2^52: the cast is exact enough, and saturates.
         #[expect(
             clippy::cast_possible_truncation,
@@ -495,11 +512,7 @@ impl<J> Ledger<J> {
             reason = "a non-negative rate; the cast saturates"
         )]
         let ahead = ahead as usize;
-        if self.halt.is_some() {
-            return 1;
-        }
-        let concurrency = self.settings.concurrency;
-        ahead.clamp(self.capacity(), self.settings.prefetch_max.max(concurrency))
+        ahead
     }
 
     /// What all slots can take at once: several deliveries each if the handler takes batches, but no
@@ -581,7 +594,7 @@ impl<J> Ledger<J> {
             if self.holdings.is_waiting(key) {
                 self.mode = Mode::Isolated { key, since };
                 self.note(Note::IsolatedRunBegan(key));
-                self.release_one(key);
+                self.release_one(key, 0);
                 return;
             }
         }
@@ -636,37 +649,76 @@ impl<J> Ledger<J> {
         self.intake.caught_up && self.in_flight() == 0 && self.ready.is_empty()
     }
 
-    /// Give the executor what is ready. A delivery that needs a record keeps its turn, and its slot
-    /// asks before it starts.
+    /// Give the executor what is ready. While attempts are short, a start that needs a record is recorded
+    /// first, with others. While they are long, its slot asks before it starts, so that a crash charges few.
     fn release(&mut self) {
         if !self.is_open() {
             return;
         }
+        let ahead_max = self.recorded_ahead_max();
         while !self.is_trying()
             && !self.effects_are_refused()
-            && let Some(key) = self.ready.pop_front()
+            && let Some(&key) = self.ready.front()
+            && self.release_one(key, ahead_max)
         {
-            self.release_one(key);
+            self.ready.pop_front();
         }
     }
 
-    fn release_one(&mut self, key: Key) {
+    /// How many starts may be recorded before a slot is free for them: about those that begin soon, and none
+    /// if these are few.
+    fn recorded_ahead_max(&self) -> usize {
+        let most = RECORDED_AHEAD_MAX.min(self.settings.prefetch_max);
+        let soon = self.soon().min(most);
+        let is_worth_it = self.halt.is_none() && soon >= 2 * self.capacity();
+        if is_worth_it { soon } else { 0 }
+    }
+
+    /// Whether another start may be recorded ahead. When there were enough, half of them must begin first.
+    fn has_room_ahead(&mut self, max: usize) -> bool {
+        let bound = if self.records_ahead { max } else { max / 2 };
+        self.records_ahead = self.holdings.counts().ahead < bound;
+        self.records_ahead
+    }
+
+    /// Give the executor a delivery that waits, or record its start ahead. False: it must wait until fewer starts
+    /// are recorded ahead.
+    fn release_one(&mut self, key: Key, ahead_max: usize) -> bool {
         let Some(held) = self.holdings.find(key) else {
-            return;
+            return true;
         };
         if !matches!(held.state, State::Waiting) {
-            return;
+            return true;
         }
+        let limit = self.settings.policy.limit;
         let leased = held.leased;
-        let attempt = match self.settings.policy.limit.next_start(held.counts) {
-            NextStart::Start(start)
-                if start.record.is_none() && !held.doubtful && !held.last.is_void =>
-            {
-                Some(start.attempt)
+        let may_record = held.lane == Lane::Normal && limit.may_record_ahead(held.counts.header);
+        match limit.next_start(held.counts) {
+            NextStart::Start(start) if !held.doubtful && !held.last.is_void => {
+                if start.record.is_none() {
+                    self.give(key, Some(start.attempt), leased, false);
+                } else if ahead_max == 0 || !may_record {
+                    self.give(key, None, leased, false);
+                } else if self.has_room_ahead(ahead_max) {
+                    self.record(key, start, true);
+                } else {
+                    return false;
+                }
             }
-            NextStart::Start(_) | NextStart::Exhausted { .. } => None,
+            NextStart::Start(_) | NextStart::Exhausted { .. } => {
+                self.give(key, None, leased, false);
+            }
+        }
+        true
+    }
+
+    /// Give this delivery to the executor.
+    fn give(&mut self, key: Key, attempt: Option<u32>, leased: Time, is_recorded: bool) {
+        let state = State::Released {
+            attempt,
+            is_recorded,
         };
-        self.holdings.set(key, State::Released { attempt });
+        self.holdings.set(key, state);
         self.out.push(Action::Release {
             key,
             attempt,

@@ -170,7 +170,10 @@ impl<J> Ledger<J> {
             return;
         };
         let lane = held.lane;
-        if held.lost.is_some() || is_closing || held.successor.is_some() || self.pauses(lane) {
+        // Recorded ahead, its lease has become too old: it goes back without its charge.
+        let is_ahead = held.state.is_ahead();
+        let is_lost = held.lost.is_some() || held.successor.is_some();
+        if is_lost || is_closing || is_ahead || self.pauses(lane) {
             self.out.push(Action::Deny(key));
             self.revoked(now, key);
             return;
@@ -181,7 +184,7 @@ impl<J> Ledger<J> {
         if held.last.is_void {
             // Its start is recorded: owner and count are confirmed.
             let (attempt, record) = (held.last.attempt, None);
-            self.record(key, Start { attempt, record });
+            self.record(key, Start { attempt, record }, false);
             return;
         }
         let is_sure = !held.doubtful && !self.is_old(now, held.leased);
@@ -193,19 +196,24 @@ impl<J> Ledger<J> {
             NextStart::Start(start) if start.record.is_some() && !is_sure => {
                 // The count may have changed since this host read it.
                 let record = None;
-                self.record(key, Start { record, ..start });
+                self.record(key, Start { record, ..start }, false);
             }
-            NextStart::Start(start) => self.record(key, start),
+            NextStart::Start(start) => self.record(key, start, false),
         }
     }
 
     /// Record a start. If there is nothing to write, confirm count and lease.
-    fn record(&mut self, key: Key, start: Start) {
+    pub(super) fn record(&mut self, key: Key, start: Start, is_ahead: bool) {
         let Some(expect) = self.holdings.find(key).map(|held| held.counts.native) else {
             return;
         };
         let write = start.record.unwrap_or(expect);
-        self.holdings.set(key, State::Recording { start, write });
+        let state = State::Recording {
+            start,
+            write,
+            is_ahead,
+        };
+        self.holdings.set(key, state);
         self.out.push(Action::Record { key, expect, write });
     }
 
@@ -219,9 +227,15 @@ impl<J> Ledger<J> {
         let Some(held) = self.holdings.find(key) else {
             return;
         };
-        let State::Recording { write, start } = held.state else {
+        let State::Recording {
+            write,
+            start,
+            is_ahead,
+        } = held.state
+        else {
             return;
         };
+        let lane = held.lane;
         let is_record = start.record.is_some();
         // If an earlier record was written and its reply was lost, this one finds its count written.
         // That count is surely this host's own only while the lease cannot have ended. Otherwise it
@@ -229,12 +243,12 @@ impl<J> Ledger<J> {
         let is_unsure = is_record && self.is_old(now, held.leased);
         match reply {
             Reply::Done if is_unsure => {
-                self.out.push(Action::Deny(key));
+                self.deny(key, is_ahead);
                 self.close_or_succeed(now, key, Closed::Stolen);
             }
             // No start has used the written count: the successor may use it.
             Reply::Done if held.successor.is_some() => {
-                self.out.push(Action::Deny(key));
+                self.deny(key, is_ahead);
                 self.revoked(now, key);
             }
             Reply::Done => {
@@ -249,19 +263,23 @@ impl<J> Ledger<J> {
                 if is_record {
                     self.note(Note::Recorded);
                 }
-                if is_closing {
+                if is_closing || is_ahead && (self.is_halted() || self.pauses(lane)) {
                     // Recorded, but not started: the hand-back restores the count.
-                    self.out.push(Action::Deny(key));
+                    self.deny(key, is_ahead);
                     self.revoked(now, key);
+                } else if is_ahead {
+                    self.give(key, Some(start.attempt), leased, true);
                 } else if is_record {
                     self.start(key, start.attempt);
                 } else if self.is_old(now, leased) {
-                    self.record(key, start);
+                    self.record(key, start, false);
                 } else if is_void {
                     self.start(key, start.attempt);
                 } else {
                     match self.settings.policy.limit.next_start(counts) {
-                        NextStart::Start(next) if next.record.is_some() => self.record(key, next),
+                        NextStart::Start(next) if next.record.is_some() => {
+                            self.record(key, next, false);
+                        }
                         NextStart::Start(_) => self.start(key, start.attempt),
                         // The cap was lowered after the slot asked.
                         NextStart::Exhausted { attempts } => {
@@ -273,14 +291,21 @@ impl<J> Ledger<J> {
             }
             Reply::Refused(cause) => {
                 let sent = Sent::Settlement(held.way_back());
-                self.out.push(Action::Deny(key));
+                self.deny(key, is_ahead);
                 self.refused(now, key, cause, sent, 0);
             }
             Reply::Gone | Reply::Trimmed | Reply::Stolen | Reply::Changed => {
-                self.out.push(Action::Deny(key));
+                self.deny(key, is_ahead);
                 let how = self.closed_by(key, reply);
                 self.close_or_succeed(now, key, how);
             }
+        }
+    }
+
+    /// The slot that waits for this record, if one does, lets the delivery go.
+    fn deny(&mut self, key: Key, is_ahead: bool) {
+        if !is_ahead {
+            self.out.push(Action::Deny(key));
         }
     }
 
@@ -304,13 +329,15 @@ impl<J> Ledger<J> {
     pub(super) fn revoked(&mut self, now: Time, key: Key) {
         let is_here =
             |state: &State| matches!(state, State::Released { .. } | State::Recording { .. });
-        let Some(lane) = self.holdings.find_in(key, is_here).map(|held| held.lane) else {
+        let Some(held) = self.holdings.find_in(key, is_here) else {
             return;
         };
+        // What is recorded ahead goes back, or it would stay charged while it waits.
+        let (lane, is_ahead) = (held.lane, held.state.is_ahead());
         if self.close_if_lost(now, key) {
             return;
         }
-        if self.is_closing() || self.is_halted() || self.pauses(lane) {
+        if is_ahead || self.is_closing() || self.is_halted() || self.pauses(lane) {
             self.hand_back(key);
         } else {
             self.holdings.set(key, State::Waiting);
@@ -345,7 +372,12 @@ impl<J> Ledger<J> {
             return;
         }
         let policy = &self.settings.policy;
-        let attempts = policy.limit.attempts(held.counts);
+        let mut counts = held.counts;
+        if held.state.is_ahead() {
+            // The recorded start does not happen.
+            counts.native = held.before;
+        }
+        let attempts = policy.limit.attempts(counts);
         let disposition = policy.turn_away(reason, detail, attempts);
         self.dispose(now, key, disposition);
     }
@@ -367,6 +399,7 @@ impl<J> Ledger<J> {
         let (State::Running { attempt }
         | State::Released {
             attempt: Some(attempt),
+            ..
         }) = held.state
         else {
             return;
@@ -463,10 +496,17 @@ impl<J> Ledger<J> {
                 held.lane = held.last.lane;
             }
         }
+        let successor = held.successor.take();
         if std::mem::take(&mut held.was_refused) {
             self.holdings.stuck -= 1;
         }
         self.note(Note::Changed { key, gives_up });
+        if let Some(successor) = successor {
+            // Redis has just found owner and count as they were, so that claim was of this holding. If not, the
+            // next start finds out.
+            let other = self.holdings.next_key(key.id);
+            self.superseded(other, successor.0.job);
+        }
         if self.close_if_lost(now, key) {
             return;
         }
@@ -486,7 +526,9 @@ impl<J> Ledger<J> {
             self.holdings.set(key, State::Waiting);
             match self.mode {
                 // Rule 7: its isolated run goes on.
-                Mode::Isolated { key: suspect, .. } if suspect == key => self.release_one(key),
+                Mode::Isolated { key: suspect, .. } if suspect == key => {
+                    self.release_one(key, 0);
+                }
                 _ => self.enqueue(key, lane),
             }
         }

@@ -1,5 +1,7 @@
 //! Single steps that the model's worlds hardly reach.
 
+mod recorded_ahead;
+
 use std::ops::Range;
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ fn settings() -> Settings {
         concurrency: 4,
         batch: 1,
         prefetch_max: 16,
+        ahead: Duration::from_millis(20),
         min_idle: Duration::from_secs(30),
         orphan_scan: Duration::from_secs(1),
         due_scan: Duration::from_millis(100),

@@ -439,6 +439,8 @@ pub struct Settings {
     pub batch: usize,
     /// The most deliveries that the host reads ahead.
     pub prefetch_max: usize,
+    /// How much work, at the measured rate, the host reads ahead, and records ahead.
+    pub ahead: Duration,
     /// How long a lease lasts without renewal.
     pub min_idle: Duration,
     /// How often the host looks for orphans.

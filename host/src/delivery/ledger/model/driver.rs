@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::super::held::State;
 use super::super::{Action, Closed, Delivery, Event, Key, Note, Reply, SettleAction, Time};
 use super::audit::Cause;
 use super::scenario::ms;
@@ -244,6 +245,9 @@ impl World<'_> {
                 leased,
             } => self.hosts[host].queue.push_back((key, attempt, leased)),
             Action::Record { key, expect, write } => {
+                let holdings = &self.hosts[host].ledger.holdings;
+                let is_ahead = holdings.find_in(key, State::is_ahead).is_some();
+                self.tale.ahead += u64::from(is_ahead);
                 self.issue(host, Command::Record { key, expect, write });
             }
             Action::Go { key, attempt } => {

@@ -12,6 +12,9 @@ use crate::delivery::policy::{OnCap, OnFault, Policy, Reason};
 /// When every run begins.
 pub(super) const ORIGIN: Time = ms(100_000);
 
+/// What a host reads and records ahead.
+pub(super) const AHEAD: Time = ms(20);
+
 pub(super) const fn ms(n: u64) -> Time {
     Duration::from_millis(n)
 }
@@ -151,6 +154,8 @@ pub(super) struct Scenario {
     pub(super) prefetch_max: usize,
     /// A fetch may come in parts. Without them, a seed makes the run that it made before there were any.
     pub(super) parts: bool,
+    /// How much work a host reads and records ahead.
+    pub(super) ahead: Time,
     pub(super) min_idle: Time,
     /// After how long a host gives up on a reply.
     pub(super) timeout: Time,
@@ -379,6 +384,8 @@ impl Scenario {
             concurrency: rng.usize(1..=4),
             prefetch_max: rng.usize(1..=8),
             parts: true,
+            // A copy: this draw came later than most seeds.
+            ahead: [AHEAD, AHEAD * 10, AHEAD * 100][rng.clone().usize(..3)],
             min_idle,
             timeout: [min_idle / 10, min_idle / 2, min_idle * 2][rng.usize(..3)],
             drain_timeout: min_idle * rng.u32(1..=4),

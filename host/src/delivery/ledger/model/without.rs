@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use super::super::Time;
-use super::scenario::{Change, Delay, Faults, Nature, Plan, Scenario, ms};
+use super::scenario::{AHEAD, Change, Delay, Faults, Nature, Plan, Scenario, ms};
 use super::world::run;
 use super::{holds, seeds, setting};
 use crate::delivery::attempt::Accounting;
@@ -448,7 +448,10 @@ fn a_message_whose_values_change_is_given_up_without_a_failure() {
 #[test]
 fn what_was_asked_again_and_comes_late_sends_away_what_the_host_believes_to_have() {
     let seed = 1520;
-    let scenario = Scenario::changing(&mut Rng::with_seed(seed));
+    let scenario = Scenario {
+        ahead: AHEAD,
+        ..Scenario::changing(&mut Rng::with_seed(seed))
+    };
     let without = Rule::taken_out(Some(Rule::RepeatsVoid), || run(&scenario, seed, false));
     let what = without.expect_err("a promise breaks without it").what;
     assert!(what.contains("two starts were both"), "{what}");

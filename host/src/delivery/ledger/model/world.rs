@@ -121,6 +121,8 @@ pub(super) struct Tale {
     pub(super) changes: u64,
     /// Attempts that ran again.
     pub(super) reruns: u64,
+    /// Starts that were recorded ahead.
+    pub(super) ahead: u64,
     /// Groups that were destroyed.
     pub(super) regrouped: u64,
     pub(super) steps: u64,
@@ -135,6 +137,7 @@ impl Tale {
         self.stolen += other.stolen;
         self.changes += other.changes;
         self.reruns += other.reruns;
+        self.ahead += other.ahead;
         self.regrouped += other.regrouped;
         self.steps += other.steps;
     }
@@ -578,6 +581,7 @@ impl World<'_> {
             concurrency: self.scenario.concurrency,
             batch: 1,
             prefetch_max: self.scenario.prefetch_max,
+            ahead: self.scenario.ahead,
             min_idle: self.scenario.min_idle,
             orphan_scan: self.scenario.min_idle / 3,
             due_scan: self.scenario.min_idle / 5,
