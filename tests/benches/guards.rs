@@ -251,6 +251,7 @@ fn ledger() -> Ledger<()> {
         checked_acks: false,
         batch: 1,
         prefetch_max: BATCH,
+        ahead: Duration::from_millis(20),
         min_idle: Duration::from_secs(30),
         orphan_scan: Duration::from_secs(1),
         due_scan: Duration::from_millis(100),

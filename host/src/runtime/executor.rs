@@ -1,7 +1,7 @@
 //! The slots in which handlers run: one task for each slot, on all cores.
 //!
-//! A slot takes a ticket and asks the gate. If the start must be recorded first, the slot asks the driver
-//! and waits, so that nothing comes between the record and the start. Then it calls the handler and
+//! A slot takes a ticket and asks the gate. If the start must be recorded first, and is not, the slot asks the
+//! driver and waits, so that nothing comes between the record and the start. Then it calls the handler and
 //! reports the outcome. A panic of the host in a call is caught: it is a fault of that attempt. For a
 //! handler of batches, a slot gathers several tickets and does the same with all of them.
 
