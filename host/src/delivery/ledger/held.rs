@@ -57,8 +57,8 @@ pub(super) enum State {
     /// Given to the executor. It may start this attempt without asking.
     Released {
         attempt: Option<u32>,
-        /// Its start is recorded.
-        is_recorded: bool,
+        /// Its start was recorded before a slot was free for it.
+        is_ahead: bool,
     },
     Recording {
         start: Start,
@@ -85,10 +85,7 @@ impl State {
     pub(super) fn is_ahead(&self) -> bool {
         matches!(
             self,
-            Self::Released {
-                is_recorded: true,
-                ..
-            } | Self::Recording { is_ahead: true, .. }
+            Self::Released { is_ahead: true, .. } | Self::Recording { is_ahead: true, .. }
         )
     }
 }
@@ -141,7 +138,7 @@ pub(super) struct StateCounts {
     pub(super) running: usize,
     pub(super) settling: usize,
     pub(super) refused: usize,
-    /// Those of the released and the recording ones whose start is recorded without a slot.
+    /// Released or recording, and recorded before a slot is free for them.
     pub(super) ahead: usize,
 }
 

@@ -9,10 +9,9 @@
 //!            claimed
 //!               |
 //!   Waiting: in the ready queue, or in the queue of isolated suspects
-//!               | Release
-//!               | (a later start, while attempts are short)
-//!               |-----------------> Recording, no slot waits
-//!               |                       | Recorded -> Release
+//!               |          | Record: a later start, while attempts are short
+//!               | Release  +--> Recording, no slot waits
+//!               |                 | Recorded -> Release
 //!   Released: with the executor; a first or a recorded start may begin at any time
 //!               | SlotReady (all others: a slot waits with the delivery)
 //!   Recording: the start is being written to Redis
@@ -58,7 +57,7 @@ use crate::delivery::rules::Rule;
 use held::{Holdings, Sent, State};
 use intake::Intake;
 
-/// At most so many starts are recorded before a slot is free for them. Those that a crash finds so are charged.
+/// The most starts that are recorded before a slot is free for them. A crash charges them.
 const RECORDED_AHEAD_MAX: usize = 256;
 
 /// With more unconfirmed settlements than this, the host reads nothing: Redis is slower than the
@@ -594,7 +593,7 @@ impl<J> Ledger<J> {
             if self.holdings.is_waiting(key) {
                 self.mode = Mode::Isolated { key, since };
                 self.note(Note::IsolatedRunBegan(key));
-                self.release_one(key, 0);
+                self.release_one(key);
                 return;
             }
         }
@@ -650,74 +649,73 @@ impl<J> Ledger<J> {
     }
 
     /// Give the executor what is ready. While attempts are short, a start that needs a record is recorded
-    /// first, with others. While they are long, its slot asks before it starts, so that a crash charges few.
+    /// first, together with others. While they are long, its slot asks before it starts, so that a crash charges few.
     fn release(&mut self) {
         if !self.is_open() {
             return;
         }
-        let ahead_max = self.recorded_ahead_max();
         while !self.is_trying()
             && !self.effects_are_refused()
             && let Some(&key) = self.ready.front()
-            && self.release_one(key, ahead_max)
+            && self.release_one(key)
         {
             self.ready.pop_front();
         }
     }
 
-    /// How many starts may be recorded before a slot is free for them: about those that begin soon, and none
-    /// if these are few.
+    /// Give the executor a delivery that waits, or record its start ahead. False: it must wait until fewer starts
+    /// are recorded ahead.
+    fn release_one(&mut self, key: Key) -> bool {
+        let is_waiting = |state: &State| matches!(state, State::Waiting);
+        let Some(held) = self.holdings.find_in(key, is_waiting) else {
+            return true;
+        };
+        let leased = held.leased;
+        let start = match self.settings.policy.limit.next_start(held.counts) {
+            NextStart::Start(start) if !held.doubtful && !held.last.is_void => Some(start),
+            NextStart::Start(_) | NextStart::Exhausted { .. } => None,
+        };
+        let attempt = match start {
+            Some(start) if start.record.is_none() => Some(start.attempt),
+            Some(start) if self.may_record_ahead(key) => {
+                let has_room = self.has_room_ahead();
+                if has_room {
+                    self.record(key, start, true);
+                }
+                return has_room;
+            }
+            Some(_) | None => None,
+        };
+        self.give(key, attempt, leased, false);
+        true
+    }
+
+    /// Whether the next start of this delivery may be recorded before a slot is free for it.
+    fn may_record_ahead(&self, key: Key) -> bool {
+        let is_allowed = self.holdings.find(key).is_some_and(|held| {
+            let limit = self.settings.policy.limit;
+            held.lane == Lane::Normal && limit.may_record_ahead(held.counts.header)
+        });
+        is_allowed && self.halt.is_none() && self.recorded_ahead_max() >= 2 * self.capacity()
+    }
+
+    /// How many starts may be recorded before a slot is free for them: about those that begin soon.
     fn recorded_ahead_max(&self) -> usize {
         let most = RECORDED_AHEAD_MAX.min(self.settings.prefetch_max);
-        let soon = self.soon().min(most);
-        let is_worth_it = self.halt.is_none() && soon >= 2 * self.capacity();
-        if is_worth_it { soon } else { 0 }
+        self.soon().min(most)
     }
 
     /// Whether another start may be recorded ahead. When there were enough, half of them must begin first.
-    fn has_room_ahead(&mut self, max: usize) -> bool {
+    fn has_room_ahead(&mut self) -> bool {
+        let max = self.recorded_ahead_max();
         let bound = if self.records_ahead { max } else { max / 2 };
         self.records_ahead = self.holdings.counts().ahead < bound;
         self.records_ahead
     }
 
-    /// Give the executor a delivery that waits, or record its start ahead. False: it must wait until fewer starts
-    /// are recorded ahead.
-    fn release_one(&mut self, key: Key, ahead_max: usize) -> bool {
-        let Some(held) = self.holdings.find(key) else {
-            return true;
-        };
-        if !matches!(held.state, State::Waiting) {
-            return true;
-        }
-        let limit = self.settings.policy.limit;
-        let leased = held.leased;
-        let may_record = held.lane == Lane::Normal && limit.may_record_ahead(held.counts.header);
-        match limit.next_start(held.counts) {
-            NextStart::Start(start) if !held.doubtful && !held.last.is_void => {
-                if start.record.is_none() {
-                    self.give(key, Some(start.attempt), leased, false);
-                } else if ahead_max == 0 || !may_record {
-                    self.give(key, None, leased, false);
-                } else if self.has_room_ahead(ahead_max) {
-                    self.record(key, start, true);
-                } else {
-                    return false;
-                }
-            }
-            NextStart::Start(_) | NextStart::Exhausted { .. } => {
-                self.give(key, None, leased, false);
-            }
-        }
-        true
-    }
-
     /// Give this delivery to the executor.
-    fn give(&mut self, key: Key, attempt: Option<u32>, leased: Time, is_recorded: bool) {
-        let state = State::Released {
-            attempt,
-            is_recorded,
-        };
+    fn give(&mut self, key: Key, attempt: Option<u32>, leased: Time, is_ahead: bool) {
+        let state = State::Released { attempt, is_ahead };
         self.holdings.set(key, state);
         self.out.push(Action::Release {
             key,

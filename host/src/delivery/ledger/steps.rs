@@ -527,7 +527,7 @@ impl<J> Ledger<J> {
             match self.mode {
                 // Rule 7: its isolated run goes on.
                 Mode::Isolated { key: suspect, .. } if suspect == key => {
-                    self.release_one(key, 0);
+                    self.release_one(key);
                 }
                 _ => self.enqueue(key, lane),
             }

@@ -93,7 +93,7 @@ fn while_attempts_are_long_their_slots_ask() {
 }
 
 #[test]
-fn a_start_that_only_a_started_attempt_may_use_up_is_never_recorded_ahead() {
+fn exact_accounting_and_a_cap_of_one_exclude_records_ahead() {
     let exact = DeliveryLimit {
         accounting: Accounting::Exact,
         ..DeliveryLimit::default()
@@ -166,7 +166,7 @@ fn what_is_recorded_ahead_goes_back_with_its_count_from_before() {
 }
 
 #[test]
-fn a_slot_that_asks_for_what_is_recorded_ahead_lets_it_go() {
+fn a_message_recorded_ahead_whose_lease_is_too_old_goes_back() {
     // Its lease was confirmed too long ago.
     let (mut ledger, key) = one_recorded(quick());
     let actions = at(&mut ledger, LATER, Event::SlotReady(key));
@@ -175,7 +175,7 @@ fn a_slot_that_asks_for_what_is_recorded_ahead_lets_it_go() {
 }
 
 #[test]
-fn a_record_ahead_that_redis_refuses_is_tried_again_without_a_slot() {
+fn a_message_whose_record_ahead_redis_refuses_goes_back() {
     let (mut ledger, actions) = failed(quick());
     let (key, ..) = records(&actions)[0];
     let refusal = Reply::Refused("OOM".to_owned());
@@ -186,7 +186,7 @@ fn a_record_ahead_that_redis_refuses_is_tried_again_without_a_slot() {
 }
 
 #[test]
-fn a_message_that_expires_after_its_record_has_no_attempt_more() {
+fn a_message_that_expires_after_its_record_is_not_charged_for_it() {
     let (mut ledger, key) = one_recorded(quick());
     let event = Event::TurnedAway {
         key,
