@@ -321,7 +321,7 @@ impl Scene {
         let key = self.dead_key();
         let headers = headers(letter.headers);
         if self.kind == Kind::List {
-            let value = frame::encode(&list_headers(&headers, &context), &body).unwrap();
+            let value = frame::encode(&list_headers(&headers, &context).0, &body).unwrap();
             self.push(key, &value).await;
             return Entry::of_value(value).id;
         }
@@ -330,7 +330,7 @@ impl Scene {
             0 => "*".to_owned(),
             died => format!("{died}-*"),
         };
-        self.add(key, &id, &stream_fields(&fields, &headers, &context))
+        self.add(key, &id, &stream_fields(&fields, &headers, &context).0)
             .await
     }
 

@@ -340,14 +340,16 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// not answer nothing is found: the acknowledgement looks again.
     async fn find_duplicates(&self, _claims: &mut [Claim]) {}
 
-    /// Record starts: one reply for each. Renews the lease as well.
+    /// Record starts: one reply for each. Renews the lease as well. Several calls may be under way, about different
+    /// deliveries.
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error>;
 
     /// Take deliveries off the queue, in one round trip, without an owner check: the handler has
     /// finished them, no matter which host holds them now.
     async fn acknowledge(&self, claims: &[Arc<Claim>]) -> Result<(), Error>;
 
-    /// Carry out settlements: one reply for each.
+    /// Carry out settlements: one reply for each. Several calls may be under way, about different deliveries; all but one
+    /// only dead-letter.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error>;
 
     /// Renew leases: one reply for each (`Done`, `Gone`, `Trimmed` or `Stolen`).

@@ -25,68 +25,75 @@ pub(crate) fn fits_script(copy: &Raw) -> bool {
 /// from there.
 const SHARED_MIN: usize = 4 << 10;
 
-/// Adds copies to the arguments of a script, one behind the other, without what the script has already: large
-/// parts that stand in the original, and fields of the copy before.
-#[derive(Default)]
-pub(crate) struct Copies<'a> {
-    /// The parts of the copy before; `None` where the script took one from an original.
-    before: Vec<Option<&'a [u8]>>,
+/// How a copy is laid out: copies with the same layout go into one call.
+#[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Layout {
+    fields: usize,
+    /// The values that the script takes from the original: the places of their fields here and there.
+    shared: Vec<(usize, usize)>,
 }
 
-impl<'a> Copies<'a> {
-    /// Add this copy of `original`. With no original, no part is taken from there.
-    ///
-    /// Fields: how many parts the copy has, and how many of them follow: all of them; or, for each, its place in
-    /// the copy, from 1, and itself. Then how many parts stand in the original; for each, its place in the copy
-    /// and in the original. A value: as [`push_value`].
-    pub(crate) fn push(&mut self, copy: &'a Raw, original: Option<&Raw>, command: &mut Cmd) {
-        match copy {
-            Raw::Fields(copied) => {
-                let shared = match original {
-                    Some(Raw::Fields(original)) => shared_fields(copied, original),
-                    _ => Vec::new(),
-                };
-                self.push_fields(copied, &shared, command);
-            }
-            Raw::Value(copied) => push_value(copied, original, command),
+impl Layout {
+    /// The layout of this copy of `original`. With no original, no part is taken from there.
+    pub(crate) fn of(copy: &Raw, original: Option<&Raw>) -> Self {
+        match (copy, original) {
+            (Raw::Fields(copied), Some(Raw::Fields(original))) => Self {
+                fields: copied.len(),
+                shared: shared_fields(copied, original),
+            },
+            (Raw::Fields(copied), _) => Self {
+                fields: copied.len(),
+                shared: Vec::new(),
+            },
+            (Raw::Value(_), _) => Self::default(),
         }
     }
 
-    fn push_fields(
-        &mut self,
-        copied: &'a [(Bytes, Bytes)],
-        shared: &[(usize, usize)],
+    /// Add copies with this layout to the arguments of a script: first what they have in common, as the script says;
+    /// then of each what `one` adds, and the parts that differ. Redis takes most of its time for arguments.
+    pub(crate) fn push(
+        &self,
+        copies: &[&[(Bytes, Bytes)]],
         command: &mut Cmd,
+        one: impl Fn(usize, &mut Cmd),
     ) {
-        let mut parts: Vec<Option<&[u8]>> = copied
-            .iter()
-            .flat_map(|(name, value)| [Some(&name[..]), Some(&value[..])])
-            .collect();
-        for (here, _) in shared {
-            parts[2 * here + 1] = None;
-        }
-        let is_new = |place: usize| {
-            parts[place].is_some_and(|part| self.before.get(place) != Some(&Some(part)))
+        let is_shared = |place| self.shared.iter().any(|(here, _)| 2 * here + 1 == place);
+        let first = copies.first().copied().unwrap_or_default();
+        let differs = |&place: &usize| {
+            !is_shared(place)
+                && copies
+                    .iter()
+                    .any(|copy| part(copy, place) != part(first, place))
         };
-        let new: Vec<usize> = (0..parts.len()).filter(|place| is_new(*place)).collect();
-        command.arg(parts.len());
-        if 2 * new.len() < parts.len() {
-            command.arg(new.len());
-            for place in new {
-                command.arg(place + 1).arg(parts[place].unwrap_or_default());
-            }
-        } else {
-            command.arg(parts.len());
-            for part in &parts {
-                command.arg(part.unwrap_or_default());
-            }
+        let differing: Vec<usize> = (0..2 * self.fields).filter(differs).collect();
+        command.arg(2 * self.fields);
+        for place in 0..2 * self.fields {
+            command.arg(match is_shared(place) {
+                true => &[],
+                false => part(first, place),
+            });
         }
-        command.arg(shared.len());
-        for (here, there) in shared {
+        command.arg(differing.len());
+        for place in &differing {
+            command.arg(place + 1);
+        }
+        command.arg(self.shared.len());
+        for (here, there) in &self.shared {
             command.arg(2 * here + 2).arg(2 * there + 2);
         }
-        self.before = parts;
+        for (at, copy) in copies.iter().enumerate() {
+            one(at, command);
+            for place in &differing {
+                command.arg(part(copy, *place));
+            }
+        }
     }
+}
+
+/// The field or value at this place, where they stand one behind the other.
+fn part(fields: &[(Bytes, Bytes)], place: usize) -> &[u8] {
+    let (field, value) = &fields[place / 2];
+    if place % 2 == 0 { field } else { value }
 }
 
 /// Add this copy of a value to the arguments of a script: how many bytes at the end are those at the end of the
@@ -177,17 +184,28 @@ mod tests {
 
     use super::*;
 
-    /// What is sent of copies, each with its original.
-    fn arguments(copies: &[(&Raw, Option<&Raw>)]) -> Vec<Vec<u8>> {
-        let (mut command, mut sent) = (Cmd::new(), Copies::default());
-        for (copy, original) in copies {
-            sent.push(copy, *original, &mut command);
-        }
+    fn arguments(command: &Cmd) -> Vec<Vec<u8>> {
         let bytes = |argument: Arg<&[u8]>| match argument {
             Arg::Simple(bytes) => bytes.to_vec(),
             _ => Vec::new(),
         };
         command.args_iter().map(bytes).collect()
+    }
+
+    /// What is sent of these copies, with their numbers.
+    fn sent(layout: &Layout, copies: &[&Raw]) -> Vec<Vec<u8>> {
+        let mut command = Cmd::new();
+        let copies: Vec<_> = copies
+            .iter()
+            .map(|copy| match copy {
+                Raw::Fields(fields) => &fields[..],
+                Raw::Value(_) => &[],
+            })
+            .collect();
+        layout.push(&copies, &mut command, |at, command| {
+            command.arg(format!("number {at}"));
+        });
+        arguments(&command)
     }
 
     fn fields(values: &[&[u8]]) -> Raw {
@@ -200,47 +218,56 @@ mod tests {
         let (one, two) = (vec![1; SHARED_MIN], vec![2; SHARED_MIN]);
         let original = fields(&[b"dropped", &one, &two, &one]);
         let copy = fields(&[&one, &one, b"added", &two]);
-        let sent = arguments(&[(&copy, Some(&original))]);
-        assert_eq!(sent[..2], [b"8", b"8"]);
-        assert_eq!(sent[2..6], [&b"f"[..], b"", b"f", b""]);
-        assert_eq!(sent[6..10], [&b"f"[..], b"added", b"f", &two]);
-        assert_eq!(sent[10..], [b"2", b"2", b"4", b"4", b"8"]);
+        let layout = Layout::of(&copy, Some(&original));
+        let all = sent(&layout, &[&copy]);
+        assert_eq!(all[..5], [&b"8"[..], b"f", b"", b"f", b""]);
+        assert_eq!(all[5..9], [&b"f"[..], b"added", b"f", &two]);
+        assert_eq!(
+            all[9..],
+            [&b"0"[..], b"2", b"2", b"4", b"4", b"8", b"number 0"]
+        );
         let count = 8 * ARGUMENT_BYTES;
         assert_eq!(size_sent(&copy, &original), 4 + 5 + two.len() + count);
         // All of it, if the original is gone.
-        let sent = arguments(&[(&copy, None)]);
-        assert_eq!((sent.len(), &sent[3]), (11, &one));
+        let all = sent(&Layout::of(&copy, None), &[&copy]);
+        assert_eq!((all.len(), &all[2]), (12, &one));
     }
 
     #[test]
-    fn fields_that_the_copy_before_has_are_not_sent() {
-        let first = fields(&[b"same", b"one", b"same", b"same"]);
-        let second = fields(&[b"same", b"two", b"same", b"same", b"more"]);
-        let sent = arguments(&[(&first, None), (&second, None), (&first, None)]);
-        assert_eq!(sent[..2], [b"8", b"8"]);
-        let second = &sent[11..];
-        assert_eq!(second[..2], [b"10", &b"3"[..]]);
+    fn what_copies_have_in_common_is_sent_once() {
+        let first = fields(&[b"same", b"one", b"same", b"x"]);
+        let second = fields(&[b"same", b"two", b"same", b"y"]);
+        let layout = Layout::of(&first, None);
+        assert_eq!(layout, Layout::of(&second, None));
+        let all = sent(&layout, &[&first, &second]);
+        let common = [
+            &b"8"[..],
+            b"f",
+            b"same",
+            b"f",
+            b"one",
+            b"f",
+            b"same",
+            b"f",
+            b"x",
+        ];
+        assert_eq!(all[..9], common);
+        assert_eq!(all[9..13], [&b"2"[..], b"4", b"8", b"0"]);
         assert_eq!(
-            second[2..8],
-            [&b"4"[..], b"two", b"9", b"f", b"10", b"more"]
+            all[13..],
+            [&b"number 0"[..], b"one", b"x", b"number 1", b"two", b"y"]
         );
-        // A copy of fewer fields takes the first ones.
-        assert_eq!(second[8..], [&b"0"[..], b"8", b"1", b"4", b"one", b"0"]);
     }
 
     #[test]
-    fn what_the_copy_before_had_from_its_original_is_sent() {
+    fn copies_with_other_fields_have_another_layout() {
         let large = vec![1; SHARED_MIN];
         let original = fields(&[&large]);
-        let [with, other] = [&large[..], b"small"].map(|value| fields(&[b"a", b"b", value]));
-        let sent = arguments(&[(&with, Some(&original)), (&with, None), (&other, None)]);
-        assert_eq!(
-            sent[..8],
-            [&b"6"[..], b"6", b"f", b"a", b"f", b"b", b"f", b""]
-        );
-        assert_eq!(sent[8..11], [b"1", b"6", b"2"]);
-        assert_eq!(sent[11..16], [&b"6"[..], b"1", b"6", &large, b"0"]);
-        assert_eq!(sent[16..], [&b"6"[..], b"1", b"6", b"small", b"0"]);
+        let [with, small] = [&large[..], b"small"].map(|value| fields(&[b"a", b"b", value]));
+        let layout = |copy| Layout::of(copy, Some(&original));
+        assert_ne!(layout(&with), layout(&small));
+        assert_ne!(layout(&with), Layout::of(&with, None));
+        assert_ne!(layout(&small), layout(&fields(&[b"a", b"b"])));
     }
 
     #[test]
@@ -253,10 +280,18 @@ mod tests {
         ] {
             let [old, new] = [before, after].map(|head| Bytes::from([head, &body].concat()));
             assert_eq!(shared_end(&new, &old), body.len());
-            let sent = arguments(&[(&Raw::Value(new), Some(&Raw::Value(old)))]);
-            assert_eq!(sent, [body.len().to_string().as_bytes(), after]);
+            let sent = |original| {
+                let mut command = Cmd::new();
+                push_value(&new, original, &mut command);
+                arguments(&command)
+            };
+            let old = Raw::Value(old);
+            assert_eq!(sent(Some(&old)), [body.len().to_string().as_bytes(), after]);
+            assert_eq!(sent(None), [&b"0"[..], &new]);
         }
-        let small = Raw::Value(Bytes::from_static(b"small"));
-        assert_eq!(arguments(&[(&small, Some(&small))]), [&b"0"[..], b"small"]);
+        let mut command = Cmd::new();
+        let small = Bytes::from_static(b"small");
+        push_value(&small, Some(&Raw::Value(small.clone())), &mut command);
+        assert_eq!(arguments(&command), [&b"0"[..], b"small"]);
     }
 }

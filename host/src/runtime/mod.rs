@@ -2,7 +2,7 @@
 //!
 //! - [`driver`]: the loop. One task owns the [`Ledger`](crate::delivery::ledger::Ledger), and only this
 //!   task changes the state of a delivery.
-//! - [`workers`]: the requests to the queue, at most one of each kind at a time.
+//! - [`workers`]: the requests to the queue, of each kind only a few at a time.
 //! - [`executor`]: the slots in which handlers run, on all cores. [`job`]: a delivery as the ledger keeps
 //!   it. `ticket_queue`: the slots take their messages from it. `slot_events`: what they tell the driver.
 //! - [`handler`]: a handler as a slot calls it. [`sandboxed`], [`native`]: the sandbox, and a no-op to

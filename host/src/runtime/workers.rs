@@ -1,7 +1,7 @@
-//! Request workers: one task for each kind of request to the queue, with at most one request under way.
+//! Request workers: one task for each request to the queue that may be under way. Most kinds of requests have one.
 //!
 //! Requests that only read or claim (fetch, due, orphans, renew, probe) fail fast. The driver sends them
-//! again when Redis is back. Requests that settle (record, acknowledge, settle) are repeated until they
+//! again when Redis is back. Requests that settle (record, acknowledge, settle, dead-letter) are repeated until they
 //! are answered: if a reply is lost, the result is unknown, and the scripts may be asked twice.
 
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::{MaybeDone, maybe_done};
 use futures_util::poll;
 use rustc_hash::FxHashSet;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::delivery::ledger::{Key, Reply, Time};
@@ -43,8 +43,10 @@ pub enum Kind {
     Record,
     /// Deliveries to acknowledge.
     Acknowledge,
-    /// Deliveries to settle.
+    /// Deliveries to settle in any other way: one request voids those before it that had no answer.
     Settle,
+    /// Deliveries to dead-letter.
+    DeadLetter,
     /// Leases to renew.
     Renew,
     /// Housekeeping.
@@ -60,13 +62,14 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Fetch,
         Self::Due,
         Self::Orphans,
         Self::Record,
         Self::Acknowledge,
         Self::Settle,
+        Self::DeadLetter,
         Self::Renew,
         Self::Maintain,
         Self::Observe,
@@ -77,7 +80,19 @@ impl Kind {
 
     /// Whether a request of this kind is repeated until it is answered.
     pub fn retries(self) -> bool {
-        matches!(self, Self::Record | Self::Acknowledge | Self::Settle)
+        matches!(
+            self,
+            Self::Record | Self::Acknowledge | Self::Settle | Self::DeadLetter
+        )
+    }
+
+    /// Most requests of this kind under way. Records and dead letters take scripts, and the host has about as much to
+    /// do with each as Redis has: so both work at the same time.
+    pub const fn most_under_way(self) -> usize {
+        match self {
+            Self::Record | Self::DeadLetter => 4,
+            _ => 1,
+        }
     }
 }
 
@@ -96,6 +111,8 @@ pub enum Request {
     Acknowledge(Vec<Key>, Vec<Arc<Claim>>),
     /// Deliveries to settle.
     Settle(Vec<Key>, Vec<Settlement>),
+    /// Deliveries to dead-letter.
+    DeadLetter(Vec<Key>, Vec<Settlement>),
     /// Leases to renew.
     Renew(Vec<Key>, Vec<Arc<Claim>>),
     /// Housekeeping.
@@ -119,6 +136,7 @@ impl Request {
             Self::Record(..) => Kind::Record,
             Self::Acknowledge(..) => Kind::Acknowledge,
             Self::Settle(..) => Kind::Settle,
+            Self::DeadLetter(..) => Kind::DeadLetter,
             Self::Renew(..) => Kind::Renew,
             Self::Maintain => Kind::Maintain,
             Self::Observe => Kind::Observe,
@@ -174,7 +192,7 @@ pub struct Completion {
 #[derive(Debug)]
 pub struct Workers {
     inboxes: [mpsc::Sender<Request>; Kind::ALL.len()],
-    busy: [bool; Kind::ALL.len()],
+    under_way: [usize; Kind::ALL.len()],
     /// The fetch under way asks for no more parts.
     ends_fetch: Arc<AtomicBool>,
     /// The tasks; they end when this is dropped.
@@ -192,21 +210,24 @@ impl Workers {
         let mut tasks = JoinSet::new();
         let ends_fetch = Arc::<AtomicBool>::default();
         let inboxes = Kind::ALL.map(|kind| {
-            let (requests, inbox) = mpsc::channel(1);
-            let worker = Worker {
-                kind,
-                queue: Arc::clone(queue),
-                clock,
-                completions: completions.clone(),
-                online: online.clone(),
-                ends_fetch: Arc::clone(&ends_fetch),
-            };
-            tasks.spawn(worker.work(inbox));
+            let (requests, inbox) = mpsc::channel(kind.most_under_way());
+            let inbox = Arc::new(Mutex::new(inbox));
+            for _ in 0..kind.most_under_way() {
+                let worker = Worker {
+                    kind,
+                    queue: Arc::clone(queue),
+                    clock,
+                    completions: completions.clone(),
+                    online: online.clone(),
+                    ends_fetch: Arc::clone(&ends_fetch),
+                };
+                tasks.spawn(worker.work(Arc::clone(&inbox)));
+            }
             requests
         });
         Self {
             inboxes,
-            busy: [false; Kind::ALL.len()],
+            under_way: [0; Kind::ALL.len()],
             ends_fetch,
             tasks,
         }
@@ -214,18 +235,19 @@ impl Workers {
 
     /// Whether the worker for this kind can take a request.
     pub fn is_free(&self, kind: Kind) -> bool {
-        !self.busy[kind as usize]
+        self.under_way[kind as usize] < kind.most_under_way()
     }
 
     /// Send a request. Its worker must be free.
     pub fn send(&mut self, request: Request) {
+        debug_assert!(self.is_free(request.kind()));
         let kind = request.kind() as usize;
-        debug_assert!(!self.busy[kind]);
         if let Request::Fetch(..) = request {
             self.ends_fetch.store(false, Ordering::Relaxed);
         }
         // There is room: a worker answers before it gets the next request. It ends with the host.
-        self.busy[kind] = self.inboxes[kind].try_send(request).is_ok();
+        let is_sent = self.inboxes[kind].try_send(request).is_ok();
+        self.under_way[kind] += usize::from(is_sent);
     }
 
     /// Ask for no more parts of the fetch that is under way.
@@ -240,7 +262,7 @@ impl Workers {
 
     /// The worker for this kind has answered.
     pub fn done(&mut self, kind: Kind) {
-        self.busy[kind as usize] = false;
+        self.under_way[kind as usize] -= 1;
     }
 }
 
@@ -260,8 +282,12 @@ struct Part<F: Future> {
 }
 
 impl Worker {
-    async fn work(mut self, mut inbox: mpsc::Receiver<Request>) {
-        while let Some(mut request) = inbox.recv().await {
+    async fn work(mut self, inbox: Arc<Mutex<mpsc::Receiver<Request>>>) {
+        loop {
+            let next = inbox.lock().await.recv().await;
+            let Some(mut request) = next else {
+                return;
+            };
             if let Request::Fetch(want, wait) = request {
                 match self.fetch(want, wait).await {
                     Some(()) => continue,
@@ -281,7 +307,9 @@ impl Worker {
                 }
                 let is_over = result.is_ok() || !kind.retries();
                 let unanswered = match &mut request {
-                    Request::Settle(keys, settlements) if result.is_err() => {
+                    Request::Settle(keys, settlements) | Request::DeadLetter(keys, settlements)
+                        if result.is_err() =>
+                    {
                         let again = std::mem::take(settlements).into_iter();
                         *settlements = again.map(Settlement::again).collect();
                         keys.clone()
@@ -385,7 +413,9 @@ impl Worker {
                 queue.acknowledge(claims).await?;
                 Answer::Acknowledged(std::mem::take(keys))
             }
-            Request::Settle(keys, settlements) => replies(keys, queue.settle(settlements).await?),
+            Request::Settle(keys, settlements) | Request::DeadLetter(keys, settlements) => {
+                replies(keys, queue.settle(settlements).await?)
+            }
             Request::Renew(keys, claims) => replies(keys, queue.renew(claims).await?),
             Request::Maintain => Answer::Maintained(queue.maintain().await?),
             Request::Observe => Answer::Observed(queue.observe().await?),

@@ -103,16 +103,6 @@ pub struct Context<'a> {
     pub expires_at_ms: Option<u64>,
 }
 
-/// The message's history, including the present death, and whether the incoming history was
-/// damaged. Callers ask it for cycles ([`History::cycles_to`]) before they choose the target.
-pub fn history(headers: &Headers, context: &Context<'_>) -> Incoming {
-    let Incoming { history, damaged } = death::read(headers);
-    Incoming {
-        history: continued(history, headers, context),
-        damaged,
-    }
-}
-
 fn continued(mut history: History, headers: &Headers, context: &Context<'_>) -> History {
     let by_header = headers.find_number(EXPIRES_AT);
     history.record(
@@ -125,20 +115,23 @@ fn continued(mut history: History, headers: &Headers, context: &Context<'_>) -> 
 }
 
 /// The fields of a stream's dead letter: first the fields of the original in their order, without
-/// the headers that the host owns, then the host's headers.
+/// the headers that the host owns, then the host's headers. And its history, including the present death, with
+/// whether the incoming one was damaged.
 ///
 /// `raw` is the entry as it is in Redis; `headers` are its headers.
 pub fn stream_fields(
     raw: &[(Bytes, Bytes)],
     headers: &Headers,
     context: &Context<'_>,
-) -> Vec<(Bytes, Bytes)> {
-    Rewrite::new(headers, context).fields(raw)
+) -> (Vec<(Bytes, Bytes)>, Incoming) {
+    let (rewrite, history) = Rewrite::of_death(headers, context);
+    (rewrite.fields(raw), history)
 }
 
-/// The headers of a list's dead letter: the same as in [`stream_fields`].
-pub fn list_headers(headers: &Headers, context: &Context<'_>) -> Headers {
-    Rewrite::new(headers, context).headers(headers)
+/// The headers of a list's dead letter, and its history: the same as in [`stream_fields`].
+pub fn list_headers(headers: &Headers, context: &Context<'_>) -> (Headers, Incoming) {
+    let (rewrite, history) = Rewrite::of_death(headers, context);
+    (rewrite.headers(headers), history)
 }
 
 /// The only group that runs a replayed copy. Other groups acknowledge the copy without running it.
@@ -170,7 +163,7 @@ impl Rewrite {
         }
     }
 
-    fn new(headers: &Headers, context: &Context<'_>) -> Self {
+    fn of_death(headers: &Headers, context: &Context<'_>) -> (Self, Incoming) {
         let mut rewrite = Self::without(&OWNED);
         // A value that is not a time expires nothing, so it stays.
         if headers.find_number(EXPIRES_AT).is_some() {
@@ -193,12 +186,13 @@ impl Rewrite {
         if let Some(group) = context.group {
             rewrite.add(GROUP, group);
         }
-        let past = death::read(headers).history;
-        rewrite.first_death(headers, &past, context);
+        let Incoming { history, damaged } = death::read(headers);
+        rewrite.first_death(headers, &history, context);
         rewrite.add(LAST_DEATH_QUEUE, context.source);
         rewrite.add(LAST_DEATH_REASON, reason);
-        rewrite.add(X_DEATH, death::write(&continued(past, headers, context)));
-        rewrite
+        let history = continued(history, headers, context);
+        rewrite.add(X_DEATH, death::write(&history));
+        (rewrite, Incoming { history, damaged })
     }
 
     /// Keep the first death if there is a history. Without a history a producer wrote the headers

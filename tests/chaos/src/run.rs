@@ -64,7 +64,7 @@ const DUE_MS: u64 = 5_000;
 /// How many delayed messages are filled in, at least, in a millisecond.
 const FILLED: u64 = 40;
 /// The steps of a message's way at which hosts abort, and how often they are passed before, at most.
-const STEPS: [(&str, u32); 13] = [
+const STEPS: [(&str, u32); 15] = [
     ("Fetch-after", 40),
     ("Record-before", 20),
     ("Record-after", 20),
@@ -74,6 +74,8 @@ const STEPS: [(&str, u32); 13] = [
     ("Acknowledge-after", 40),
     ("Settle-before", 20),
     ("Settle-after", 20),
+    ("DeadLetter-before", 20),
+    ("DeadLetter-after", 20),
     ("Due-after", 40),
     ("Orphans-after", 5),
     ("Renew-before", 2),

@@ -176,7 +176,7 @@ fn dead_lettered(fields: &[(Bytes, Bytes)], headers: &Headers) {
         now_ms: 1,
         expires_at_ms: None,
     };
-    let copy = dead_letter::stream_fields(fields, headers, &context);
+    let (copy, _) = dead_letter::stream_fields(fields, headers, &context);
     let plain = |fields: &[(Bytes, Bytes)]| -> Vec<_> {
         let plain = fields
             .iter()
@@ -184,7 +184,7 @@ fn dead_lettered(fields: &[(Bytes, Bytes)], headers: &Headers) {
         plain.cloned().collect()
     };
     assert_eq!(plain(fields), plain(&copy), "every field that is no header");
-    let twice = dead_letter::stream_fields(&copy, &stream::headers(&copy), &context);
+    let (twice, _) = dead_letter::stream_fields(&copy, &stream::headers(&copy), &context);
     assert!(
         twice.len() <= copy.len(),
         "it does not grow with every death"

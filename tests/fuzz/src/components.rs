@@ -306,7 +306,7 @@ fn dead_lettered(rejection: &Rejection) {
         expires_at_ms: None,
     };
     let fields = [(Bytes::from_static(b"_payload"), Bytes::from_static(b"x"))];
-    let copy = dead_letter::stream_fields(&fields, &Headers::default(), &context);
+    let (copy, _) = dead_letter::stream_fields(&fields, &Headers::default(), &context);
     let headers = stream::headers(&copy);
     let header = |name| {
         headers

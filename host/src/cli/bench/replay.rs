@@ -113,7 +113,7 @@ async fn fill(connector: &Connector, source: &str, dead: &str, load: &Load) -> R
         now_ms: wall_clock_ms(),
         expires_at_ms: None,
     };
-    let fields = stream_fields(&original, &Headers::default(), &context);
+    let (fields, _) = stream_fields(&original, &Headers::default(), &context);
     let letter = Outgoing {
         headers: stream::headers(&fields),
         ..Outgoing::new(body)

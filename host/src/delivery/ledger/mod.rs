@@ -57,9 +57,6 @@ use crate::delivery::rules::Rule;
 use held::{Holdings, Sent, State};
 use intake::Intake;
 
-/// The most starts that are recorded before a slot is free for them. A crash charges them.
-const RECORDED_AHEAD_MAX: usize = 256;
-
 /// With more unconfirmed settlements than this, the host reads nothing: Redis is slower than the
 /// handler.
 const SETTLING_MAX: usize = 8192;
@@ -699,10 +696,10 @@ impl<J> Ledger<J> {
         is_allowed && self.halt.is_none() && self.recorded_ahead_max() >= 2 * self.capacity()
     }
 
-    /// How many starts may be recorded before a slot is free for them: about those that begin soon.
+    /// How many starts may be recorded before a slot is free for them: about those that begin soon. A crash charges
+    /// them.
     fn recorded_ahead_max(&self) -> usize {
-        let most = RECORDED_AHEAD_MAX.min(self.settings.prefetch_max);
-        self.soon().min(most)
+        self.soon().min(self.settings.prefetch_max)
     }
 
     /// Whether another start may be recorded ahead. When there were enough, half of them must begin first.

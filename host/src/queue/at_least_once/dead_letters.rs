@@ -14,20 +14,19 @@ use tracing::warn;
 
 use super::AtLeastOnce;
 use super::calls::{Replies, complete};
-use crate::delivery::message::Headers;
 use crate::delivery::policy::Rejection;
 use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use crate::queue::{Claim, Maintenance, Reply, Settlement};
 use crate::redis::connection::Link;
-use crate::redis::copy::{self, Copies};
+use crate::redis::copy::{self, Layout};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script;
 use crate::redis::script_reply::{full, incomplete, refused, reply_of, word_reply};
 use crate::wire::Raw;
-use crate::wire::dead_letter::{self, Context};
-use crate::wire::death;
+use crate::wire::dead_letter::Context;
+use crate::wire::death::{self, Incoming};
 
 /// Most dead letters, and about how many bytes of them, in one round trip: a script blocks Redis.
 const LETTERS_MAX: usize = 100;
@@ -44,21 +43,21 @@ pub(in crate::queue) struct Destination {
 }
 
 impl Destination {
+    /// `died`: its history, including the present death.
     pub(in crate::queue) fn of(
         target: &DeadLetterQueue,
-        headers: &Headers,
+        died: &Incoming,
         context: &Context<'_>,
     ) -> Self {
-        let incoming = dead_letter::history(headers, context);
         let key = target.target(context.rejection.reason);
-        let cycles = incoming.history.cycles_to(key);
+        let cycles = died.history.cycles_to(key);
         Self {
             key: match cycles {
                 true => target.cycle(context.source),
                 false => key.to_owned(),
             },
-            cycle: cycles.then(|| death::write(&incoming.history)),
-            damaged: incoming.damaged,
+            cycle: cycles.then(|| death::write(&died.history)),
+            damaged: died.damaged,
         }
     }
 }
@@ -245,30 +244,46 @@ async fn send<Q: AtLeastOnce>(
     let (scripted, mut others): (Vec<_>, Vec<_>) = letters
         .iter()
         .partition(|letter| copy::fits_script(&letter.copy));
-    let mut by_key: BTreeMap<&str, Vec<&DeadLetter>> = BTreeMap::new();
+    let mut alike: BTreeMap<(&str, Layout), Vec<&DeadLetter>> = BTreeMap::new();
     for letter in scripted {
-        by_key.entry(&letter.to.key).or_default().push(letter);
+        let original = &settlements[letter.place].claim.raw;
+        let layout = Layout::of(&letter.copy, Some(original));
+        alike
+            .entry((&letter.to.key, layout))
+            .or_default()
+            .push(letter);
     }
-    let call_of = |key: &str, letters: &[&DeadLetter], is_whole: bool| {
+    let call_of = |key: &str, layout: &Layout, letters: &[&DeadLetter]| {
         let mut call = queue.dead_letter_call(key);
         call.arg(target.bound(key, queue.key()).unwrap_or(0))
             .arg(match target.on_full {
                 OnFull::DropOldest => "drop-oldest",
                 OnFull::Stop => "stop",
             });
-        let mut copies = Copies::default();
+        let mut fields = Vec::with_capacity(letters.len());
         for letter in letters {
-            let settlement = &settlements[letter.place];
-            queue.dead_letter_one(settlement, &mut call);
-            let original = (!is_whole).then_some(&settlement.claim.raw);
-            copies.push(&letter.copy, original, &mut call);
+            match &letter.copy {
+                Raw::Fields(copy) => fields.push(&copy[..]),
+                Raw::Value(copy) => {
+                    let settlement = &settlements[letter.place];
+                    queue.dead_letter_one(settlement, &mut call);
+                    copy::push_value(copy, Some(&settlement.claim.raw), &mut call);
+                }
+            }
+        }
+        if !fields.is_empty() {
+            layout.push(&fields, &mut call, |at, call| {
+                queue.dead_letter_one(&settlements[letters[at].place], call);
+            });
         }
         call
     };
-    let calls = by_key.iter().map(|(key, some)| call_of(key, some, false));
+    let calls = alike
+        .iter()
+        .map(|((key, layout), some)| call_of(key, layout, some));
     let answers = script::run_all(&base.commands, script, calls.collect()).await?;
     let (mut whole, mut replies) = (Vec::new(), Vec::with_capacity(letters.len()));
-    for (some, answer) in by_key.into_values().zip(answers) {
+    for (some, answer) in alike.into_values().zip(answers) {
         match reply::accepted(script.name(), answer) {
             Ok(answer) => {
                 for (letter, word) in some.iter().zip(words(queue, some.len(), answer)?) {
@@ -287,7 +302,8 @@ async fn send<Q: AtLeastOnce>(
         }
     }
     for letter in whole {
-        let call = call_of(&letter.to.key, &[letter], true);
+        let layout = Layout::of(&letter.copy, None);
+        let call = call_of(&letter.to.key, &layout, &[letter]);
         let answer = script::run(&base.commands, script, &call).await;
         let word = answer.and_then(|answer| words(queue, 1, answer));
         let reply = word.and_then(|words| reply_of(script.name(), &words[0]));

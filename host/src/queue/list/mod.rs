@@ -643,12 +643,12 @@ impl AtLeastOnce for ListQueue {
         context: &Context<'_>,
     ) -> Result<(Destination, Raw), list::Error> {
         let (headers, payload) = self.values.parts(claim);
-        let mut copied = dead_letter::list_headers(&headers, context);
+        let (mut copied, died) = dead_letter::list_headers(&headers, context);
         if self.options.framing == Framing::Raw {
             copied.push(dead_letter::FRAMING, "raw".to_owned());
         }
         let copy = list::encode(&copied, &payload, self.options.framing.codec())?;
-        Ok((Destination::of(target, &headers, context), Raw::Value(copy)))
+        Ok((Destination::of(target, &died, context), Raw::Value(copy)))
     }
 
     fn dead_letter_call(&self, key: &str) -> Cmd {

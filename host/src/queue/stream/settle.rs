@@ -150,11 +150,8 @@ impl AtLeastOnce for StreamQueue {
             Raw::Value(_) => &[],
         };
         let headers = wire::stream::headers(fields);
-        let copy = dead_letter::stream_fields(fields, &headers, context);
-        Ok((
-            Destination::of(target, &headers, context),
-            Raw::Fields(copy),
-        ))
+        let (copy, died) = dead_letter::stream_fields(fields, &headers, context);
+        Ok((Destination::of(target, &died, context), Raw::Fields(copy)))
     }
 
     fn dead_letter_call(&self, key: &str) -> Cmd {

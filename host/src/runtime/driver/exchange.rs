@@ -32,8 +32,8 @@ const MAINTAIN_EVERY: Time = Time::from_secs(5);
 const OBSERVE_EVERY: Time = Time::from_secs(5);
 /// How often `--until-empty` looks at the backlog.
 const BACKLOG_EVERY: Duration = Duration::from_millis(20);
-/// The most records or settlements in one request.
-const BATCH_MAX: usize = 512;
+/// The most records or settlements in all requests of one kind under way.
+const BATCH_MAX: usize = 400;
 
 /// Requests that wait for their worker. The deliveries that the ledger holds bound their number.
 #[derive(Debug, Default)]
@@ -45,6 +45,7 @@ pub(super) struct Outbox {
     records: Vec<(Key, Record)>,
     acknowledgements: Vec<(Key, Arc<Claim>)>,
     settlements: Vec<(Key, Settlement)>,
+    dead_letters: Vec<(Key, Settlement)>,
 }
 
 impl Driver {
@@ -165,7 +166,11 @@ impl Driver {
             expires_at_ms: job.expires_at_ms,
             effects: job.effects.clone(),
         };
-        self.outbox.settlements.push((key, settlement));
+        let outbox = &mut self.outbox;
+        match is_dead_letter {
+            true => outbox.dead_letters.push((key, settlement)),
+            false => outbox.settlements.push((key, settlement)),
+        }
     }
 
     /// A slot that waits with this delivery sees when its lease was confirmed.
@@ -264,14 +269,35 @@ impl Driver {
             let (keys, claims) = all.into_iter().unzip();
             self.workers.send(Request::Acknowledge(keys, claims));
         }
-        if !outbox.records.is_empty() && self.workers.is_free(Kind::Record) {
-            let (keys, records) = take_batch(&mut outbox.records);
+        while let Some((keys, records)) =
+            self.next_batch(Kind::Record, |outbox| &mut outbox.records)
+        {
             self.workers.send(Request::Record(keys, records));
         }
-        if !outbox.settlements.is_empty() && self.workers.is_free(Kind::Settle) {
-            let (keys, settlements) = take_batch(&mut outbox.settlements);
-            self.workers.send(Request::Settle(keys, settlements));
+        while let Some((keys, some)) =
+            self.next_batch(Kind::Settle, |outbox| &mut outbox.settlements)
+        {
+            self.workers.send(Request::Settle(keys, some));
         }
+        while let Some((keys, some)) =
+            self.next_batch(Kind::DeadLetter, |outbox| &mut outbox.dead_letters)
+        {
+            self.workers.send(Request::DeadLetter(keys, some));
+        }
+    }
+
+    /// The oldest that wait for a free worker of this kind, as many as one request takes.
+    fn next_batch<T>(
+        &mut self,
+        kind: Kind,
+        waiting: impl Fn(&mut Outbox) -> &mut Vec<(Key, T)>,
+    ) -> Option<(Vec<Key>, Vec<T>)> {
+        let all = waiting(&mut self.outbox);
+        if all.is_empty() || !self.workers.is_free(kind) {
+            return None;
+        }
+        let count = all.len().min(BATCH_MAX / kind.most_under_way());
+        Some(all.drain(..count).unzip())
     }
 
     // From the slots.
@@ -392,7 +418,7 @@ impl Driver {
                 };
                 self.renewed(now, sent, replies);
             }
-            (Kind::Settle, Some(Answer::Replies(replies))) => {
+            (Kind::Settle | Kind::DeadLetter, Some(Answer::Replies(replies))) => {
                 for (key, reply) in replies {
                     self.ledger.apply(now, Event::Settled(key, reply));
                 }
@@ -565,9 +591,4 @@ impl Driver {
         };
         claims.into_iter().map(delivery).collect()
     }
-}
-
-/// The oldest of these, at most [`BATCH_MAX`].
-fn take_batch<T>(all: &mut Vec<(Key, T)>) -> (Vec<Key>, Vec<T>) {
-    all.drain(..all.len().min(BATCH_MAX)).unzip()
 }

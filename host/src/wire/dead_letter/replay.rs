@@ -102,7 +102,7 @@ mod tests {
             now_ms: 1000,
             expires_at_ms: None,
         };
-        super::super::stream_fields(raw, &stream::headers(raw), &context)
+        super::super::stream_fields(raw, &stream::headers(raw), &context).0
     }
 
     #[test]
