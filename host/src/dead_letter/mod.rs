@@ -61,6 +61,7 @@ use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
 use crate::redis::{Error as RedisError, reply, server_ms};
 use crate::wire::dead_letter as header;
 use crate::wire::stream::{self, Decoded};
+use tokio::task::yield_now;
 
 pub mod entry;
 pub mod groups;
@@ -252,7 +253,6 @@ impl DeadLetters {
         let mut scan = self.scan(filter).await?;
         let mut next = scan.next().await?;
         while let Some(entries) = next {
-            let sent = replay.sent();
             let sending = async {
                 let mut rest = entries.as_slice();
                 while !rest.is_empty() && !replay.is_done() {
@@ -264,7 +264,7 @@ impl DeadLetters {
                 Ok::<_, Error>(!replay.is_done())
             };
             // On the heap: the future of this would be large.
-            next = scan.next_beside(&sent, Box::pin(sending)).await?;
+            next = scan.next_beside(Box::pin(sending)).await?;
         }
         Ok(replay.report().clone())
     }
@@ -432,6 +432,8 @@ impl DeadLetters {
         command.arg("COUNT").arg(count);
         let read = async {
             let entries = reply::array(name, link.call(name, &command).await?)?;
+            // What others send goes out before these are read.
+            yield_now().await;
             let entries = entries.into_iter().map(|entry| {
                 let [id, fields] = reply::tuple(name, entry)?;
                 let (id, fields) = (reply::text(name, id)?, reply::fields(name, fields)?);

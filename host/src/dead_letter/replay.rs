@@ -2,27 +2,32 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::cmd;
+use redis::{Cmd, Value, cmd};
 use serde::Serialize;
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::two_phase_move::{Move, Moved, move_in_two_phases};
 use super::{DeadLetters, Entry, Error, list};
+use crate::redis::copy::{self, Layout};
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
-use crate::redis::{Class, Error as RedisError, copy};
+use crate::redis::script_reply::incomplete;
+use crate::redis::{Class, Error as RedisError};
 use crate::wire::Raw;
 use crate::wire::dead_letter::replay::{self, Replaying};
 use crate::wire::dead_letter::{GROUP, SOURCE};
 use crate::wire::keys;
 
-/// Most targets in a report.
+/// Most targets in a report, and of those whose groups are known.
 const TARGETS_MAX: usize = 100;
+/// For how long the groups of a target are believed to be the same.
+const GROUPS_BELIEVED: Duration = Duration::from_secs(1);
+/// Most entries that one script moves, and about how many bytes of them: a script blocks Redis.
+const IN_SCRIPT_MAX: usize = 100;
+const BYTES_IN_SCRIPT: usize = 1 << 20;
 /// Under a rate, the entries of this long go at once.
 const BURST: Duration = Duration::from_millis(100);
 
@@ -99,9 +104,10 @@ pub struct Replay<'a> {
     report: Replayed,
     /// When the next may be moved, under a rate.
     next: Instant,
+    /// The groups of targets, and when they were asked for.
+    targets: HashMap<String, (Instant, Groups)>,
     /// The name of this replay, for others that run at the same time.
     owner: String,
-    sent: Arc<Notify>,
 }
 
 /// The consumer groups of a target, or why it cannot be one.
@@ -117,19 +123,14 @@ impl<'a> Replay<'a> {
             },
             options,
             next: Instant::now(),
+            targets: HashMap::new(),
             owner: format!("{:016x}", fastrand::u64(..)),
-            sent: Arc::default(),
         }
     }
 
     /// The result so far.
     pub fn report(&self) -> &Replayed {
         &self.report
-    }
-
-    /// Is notified when [`Replay::send`] has sent moves and waits for their answers.
-    pub fn sent(&self) -> Arc<Notify> {
-        Arc::clone(&self.sent)
     }
 
     /// Whether the limit is reached.
@@ -175,7 +176,11 @@ impl<'a> Replay<'a> {
                 Err(skip) => self.skip(skip, 1),
             }
         }
-        let mut targets: HashMap<String, Groups> = HashMap::new();
+        let mut targets = std::mem::take(&mut self.targets);
+        targets.retain(|_, (asked, _)| asked.elapsed() < GROUPS_BELIEVED);
+        if targets.len() > TARGETS_MAX {
+            targets.clear();
+        }
         for (entry, target) in &planned {
             if !targets.contains_key(target) {
                 let groups = match entry.value {
@@ -189,7 +194,7 @@ impl<'a> Replay<'a> {
                     }
                     groups => groups,
                 };
-                targets.insert(target.clone(), groups);
+                targets.insert(target.clone(), (Instant::now(), groups));
             }
         }
         let mut planned = planned.into_iter();
@@ -197,8 +202,8 @@ impl<'a> Replay<'a> {
             let left = usize::try_from(self.left()).unwrap_or(usize::MAX);
             let mut moves = Vec::new();
             for (entry, target) in planned.by_ref() {
-                let groups = targets.get(&target).map(Result::as_ref);
-                match groups {
+                let groups = targets.get(&target);
+                match groups.map(|(_, groups)| groups.as_ref()) {
                     Some(Ok(groups)) => match only_group(entry, &target, groups) {
                         Ok(only) => {
                             let replaying = Replaying {
@@ -228,6 +233,7 @@ impl<'a> Replay<'a> {
             }
             self.carry_out(&moves).await?;
         }
+        self.targets = targets;
         Ok(())
     }
 
@@ -256,38 +262,36 @@ impl<'a> Replay<'a> {
             }
             return Ok(());
         }
-        let script = Script::Replay;
         let (scripted, mut others): (Vec<_>, Vec<_>) =
             moves.iter().partition(|one| copy::fits_script(&one.copy));
-        let calls = scripted.iter().map(|one| {
-            let moving = keys::moving(&self.letters.key, &one.entry.id);
-            let mut call = script.on(&[&self.letters.key, &one.target, &moving]);
-            one.entry.name_in(&mut call);
-            copy::push(&one.copy, &mut call);
-            call
-        });
-        let calls = calls.collect();
+        let runs = runs(&scripted);
+        let calls = runs.iter().map(|run| self.call(run)).collect();
         if let Some(rate) = self.options.rate {
             let took = Duration::from_secs(1) * u32::try_from(moves.len()).unwrap_or(u32::MAX);
             self.next = Instant::now() + took / rate.get();
         }
-        self.sent.notify_one();
-        let answers = script::run_all(&self.letters.link, script, calls).await;
+        let answers = script::run_all(&self.letters.link, Script::Replay, calls).await;
         let answers = self.letters.checked(answers)?;
         let mut failure = None;
-        for (one, answer) in scripted.into_iter().zip(answers) {
-            let word = reply::accepted(script.name(), answer);
-            match word.and_then(|word| reply::text(script.name(), word)) {
-                Ok(word) => match word.as_str() {
-                    "done" => self.done(Moved::To(one.target.clone())),
-                    // Somebody has begun a two-phase move: the same way finishes it.
-                    "moving" => others.push(one),
-                    _ => self.done(Moved::Gone),
-                },
-                Err(RedisError::Configuration { code, .. }) if code == "CROSSSLOT" => {
-                    others.push(one);
+        for (run, answer) in runs.iter().zip(answers) {
+            match words(run.moves.len(), answer) {
+                Ok(words) => {
+                    for (one, word) in run.moves.iter().zip(words) {
+                        match word.as_str() {
+                            "done" => self.done(Moved::To(one.target.clone())),
+                            // Somebody has begun a two-phase move: the same way finishes it.
+                            "moving" => others.push(one),
+                            "gone" => self.done(Moved::Gone),
+                            why => self.refuse(&why.trim_start_matches('-')),
+                        }
+                    }
                 }
-                Err(error) if error.class() == Class::Configuration => self.refuse(&error),
+                Err(RedisError::Configuration { code, .. }) if code == "CROSSSLOT" => {
+                    others.extend(&run.moves);
+                }
+                Err(error) if error.class() == Class::Configuration => {
+                    run.moves.iter().for_each(|_| self.refuse(&error));
+                }
                 // Redis may have taken the entries behind it.
                 Err(error) => failure = failure.or(Some(error)),
             }
@@ -303,6 +307,33 @@ impl<'a> Replay<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The call of a script that moves these.
+    fn call(&self, run: &Run<'_>) -> Cmd {
+        let key = &self.letters.key;
+        let moving = |one: &&Move<'_>| keys::moving(key, &one.entry.id);
+        let moving: Vec<String> = run.moves.iter().map(moving).collect();
+        let target = run.moves.first().map_or("", |one| one.target.as_str());
+        let mut keys = vec![key.as_str(), target];
+        keys.extend(moving.iter().map(String::as_str));
+        match run.fields[..] {
+            [] => {
+                let mut call = Script::ListReplay.on(&keys);
+                for one in &run.moves {
+                    one.entry.name_in(&mut call);
+                    copy::push(&one.copy, &mut call);
+                }
+                call
+            }
+            ref fields => {
+                let mut call = Script::Replay.on(&keys);
+                run.layout.push(fields, &mut call, |at, call| {
+                    call.arg(&run.moves[at].entry.id);
+                });
+                call
+            }
+        }
     }
 
     fn done(&mut self, moved: Moved) {
@@ -336,6 +367,66 @@ impl<'a> Replay<'a> {
             self.report.refusal = Some(error.to_string());
         }
     }
+}
+
+/// Moves that one script carries out: to the same queue, in their order, with the same layout.
+struct Run<'m> {
+    layout: Layout,
+    moves: Vec<&'m Move<'m>>,
+    /// The fields of each copy; none of a list, which moves one value in a script.
+    fields: Vec<&'m [(Bytes, Bytes)]>,
+    bytes: usize,
+}
+
+/// These moves, in their order.
+fn runs<'m>(moves: &[&'m Move<'m>]) -> Vec<Run<'m>> {
+    let mut runs: Vec<Run<'m>> = Vec::new();
+    for &one in moves {
+        let (layout, fields) = match &one.copy {
+            Raw::Fields(fields) => (
+                Layout::of_move(fields, &one.entry.fields),
+                Some(&fields[..]),
+            ),
+            Raw::Value(_) => (Layout::default(), None),
+        };
+        let bytes = copy::size(&one.copy);
+        let goes_along = |run: &&mut Run<'_>| {
+            fields.is_some()
+                && run.layout == layout
+                && run
+                    .moves
+                    .iter()
+                    .take(1)
+                    .all(|first| first.target == one.target)
+                && run.moves.len() < IN_SCRIPT_MAX
+                && run.bytes + bytes <= BYTES_IN_SCRIPT
+        };
+        match runs.last_mut().filter(goes_along) {
+            Some(run) => {
+                run.moves.push(one);
+                run.fields.extend(fields);
+                run.bytes += bytes;
+            }
+            None => runs.push(Run {
+                layout,
+                moves: vec![one],
+                fields: fields.into_iter().collect(),
+                bytes,
+            }),
+        }
+    }
+    runs
+}
+
+/// The words about so many moves.
+fn words(count: usize, answer: Value) -> Result<Vec<String>, RedisError> {
+    let command = Script::Replay.name();
+    let words = reply::array(command, reply::accepted(command, answer)?)?;
+    if words.len() != count {
+        return Err(incomplete(command));
+    }
+    let text = |word| reply::text(command, word);
+    words.into_iter().map(text).collect()
 }
 
 /// The one group that runs an entry, if several groups read its target.

@@ -39,13 +39,21 @@ impl Layout {
         match (copy, original) {
             (Raw::Fields(copied), Some(Raw::Fields(original))) => Self {
                 fields: copied.len(),
-                shared: shared_fields(copied, original),
+                shared: shared_fields(copied, original, SHARED_MIN),
             },
             (Raw::Fields(copied), _) => Self {
                 fields: copied.len(),
                 shared: Vec::new(),
             },
             (Raw::Value(_), _) => Self::default(),
+        }
+    }
+
+    /// The layout of a copy whose script reads the original anyway: it takes all values from there that it can.
+    pub(crate) fn of_move(copied: &[(Bytes, Bytes)], original: &[(Bytes, Bytes)]) -> Self {
+        Self {
+            fields: copied.len(),
+            shared: shared_fields(copied, original, 0),
         }
     }
 
@@ -106,16 +114,23 @@ pub(crate) fn push_value(copied: &[u8], original: Option<&Raw>, command: &mut Cm
     command.arg(count).arg(&copied[..copied.len() - count]);
 }
 
-/// The large values that stand in both: their places. A copy keeps the order of the original.
-fn shared_fields(copied: &[(Bytes, Bytes)], original: &[(Bytes, Bytes)]) -> Vec<(usize, usize)> {
-    let mut rest = original.iter().enumerate();
+/// The fields that stand in both, with values of at least so many bytes: their places. A copy keeps the order of the
+/// original.
+fn shared_fields(
+    copied: &[(Bytes, Bytes)],
+    original: &[(Bytes, Bytes)],
+    min: usize,
+) -> Vec<(usize, usize)> {
+    let mut from = 0;
     let mut shared = Vec::new();
-    for (here, (_, value)) in copied.iter().enumerate() {
-        if value.len() < SHARED_MIN {
+    for (here, field) in copied.iter().enumerate() {
+        if field.1.len() < min {
             continue;
         }
-        if let Some((there, _)) = rest.find(|(_, (_, other))| other == value) {
-            shared.push((here, there));
+        let place = original[from..].iter().position(|other| other == field);
+        if let Some(place) = place {
+            shared.push((here, from + place));
+            from += place + 1;
         }
     }
     shared
@@ -142,7 +157,7 @@ const ARGUMENT_BYTES: usize = 32;
 /// How many bytes are sent of this copy of `original`, with what each argument takes.
 pub(crate) fn size_sent(copy: &Raw, original: &Raw) -> usize {
     let shared = match (copy, original) {
-        (Raw::Fields(copied), Raw::Fields(original)) => shared_fields(copied, original)
+        (Raw::Fields(copied), Raw::Fields(original)) => shared_fields(copied, original, SHARED_MIN)
             .iter()
             .map(|(here, _)| copied[*here].1.len())
             .sum(),

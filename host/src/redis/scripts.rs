@@ -67,7 +67,7 @@ scripts! {
     /// Find messages that were handled already.
     Marked = "marked";
     /// Dead-letter deliveries.
-    DeadLetter = ["epoch", "pending"] "dead_letter";
+    DeadLetter = ["epoch", "pending", "copies"] "dead_letter";
     /// Discard a delivery whose copy was written just before.
     DiscardCopied = ["info", "epoch", "pending"] "discard_copied";
     /// Check that a delivery is owned.
@@ -162,8 +162,10 @@ scripts! {
     Register = ["time"] "register";
     /// Count dead letters by reason.
     CountReasons = "count_reasons";
-    /// Move one dead letter back.
-    Replay = ["dead"] "replay";
+    /// Move dead letters of a stream back.
+    Replay = ["copies"] "replay";
+    /// Move one dead letter of a list back.
+    ListReplay = ["dead"] "list_replay";
     /// Read a stretch of a dead-letter queue that is a list.
     PageList = ["step"] "page_list";
     /// Hold a dead letter for a two-phase move.

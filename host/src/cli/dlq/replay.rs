@@ -229,7 +229,6 @@ async fn move_all(
     let mut stopped = None;
     let mut next = scan.next().await?;
     while let Some(mut entries) = next {
-        let sent = replay.sent();
         let sending = async {
             if let Some(trial) = &mut trial {
                 entries = tokio::select! {
@@ -260,7 +259,7 @@ async fn move_all(
             Ok::<_, Failure>(!replay.is_done())
         };
         // On the heap: the future of this would be large.
-        next = scan.next_beside(&sent, Box::pin(sending)).await?;
+        next = scan.next_beside(Box::pin(sending)).await?;
     }
     if let Some(signal) = stopped {
         progress.finish();

@@ -1,26 +1,42 @@
--- Move one dead letter to a queue of the same type: copy, then remove.
+-- Move dead letters of a stream to a queue: copy, then remove.
 --
--- KEYS  1 dead-letter queue, 2 queue, 3 the record of a two-phase move (hash)
--- ARGV  1 stream | list, 2 id or value, 3... the copy: field, value, ... | value
--- reply done | gone | moving (somebody has begun a two-phase move of it)
+-- KEYS  1 dead-letter queue, 2 queue, 3... for each dead letter the record of a two-phase move (hash)
+-- ARGV  copies (see `copies`): id
+-- reply one word per dead letter: done | gone | moving (somebody has begun a two-phase move of it)
+--       | -<why it is refused>
 --
--- Atomicity: the copy is the first write. Where it fails (wrong type, out of memory), the dead
--- letter is as it was; behind it stands only the removal, which cannot fail anymore.
+-- Atomicity: each copy is written before its dead letter goes: where the first one fails (wrong type, out of
+-- memory), nothing is written; where a later one fails, that dead letter stays. Behind the copies stands only
+-- XDEL, which cannot fail anymore.
 -- A repeat finds nothing to move: gone, and no second copy.
-if not exists() then
-  return 'gone'
+local at, step, copy_of = copies(1, 1, true)
+-- A user that may copy but not remove would leave one copy for every try.
+if not redis.acl_check_cmd('XDEL', KEYS[1], ARGV[at]) then
+  return redis.error_reply('NOPERM this user has no permission to run xdel')
 end
-if redis.call('EXISTS', KEYS[3]) == 1 then
-  return 'moving'
+local words, done, seen = {}, {}, {}
+for i = 1, #KEYS - 2 do
+  local place = at + (i - 1) * step
+  local id = ARGV[place]
+  local copy = not seen[id] and copy_of(place)
+  seen[id] = true
+  if not copy then
+    words[i] = 'gone'
+  elseif redis.call('EXISTS', KEYS[i + 2]) == 1 then
+    words[i] = 'moving'
+  else
+    local reply = redis.pcall('XADD', KEYS[2], '*', unpack(copy))
+    if type(reply) == 'table' and reply['err'] then
+      if #done == 0 then
+        return reply
+      end
+      words[i] = '-' .. reply['err']
+    else
+      done[#done + 1], words[i] = id, 'done'
+    end
+  end
 end
-local refusal = forbidden()
-if refusal then
-  return refusal
+if #done > 0 then
+  redis.call('XDEL', KEYS[1], unpack(done))
 end
-if is_stream then
-  redis.call('XADD', KEYS[2], '*', unpack(ARGV, 3))
-else
-  redis.call('LPUSH', KEYS[2], ARGV[3])
-end
-remove()
-return 'done'
+return words
