@@ -22,6 +22,8 @@ use crate::wire::{Raw, stream};
 
 /// Most deliveries that one script claims.
 pub(super) const CLAIMS_MAX: usize = 100;
+/// Most scripts in a round trip that claim what is due.
+const DUE_CALLS: usize = 4;
 /// After how many bytes of messages a script stops appending: copying them blocks Redis.
 const APPENDED_MAX: usize = 4 << 20;
 /// For how long a group that held nothing is believed to hold no orphan, at most. Less than a sixth of
@@ -204,24 +206,48 @@ impl StreamQueue {
         Ok((self.entries(script.name(), claimed)?, left))
     }
 
+    /// Claim parked deliveries that are due. A script claims a hundred at most: where the last one did, several run in
+    /// one round trip.
     pub(super) async fn claim_parked(&self, max: usize) -> Result<Taken, Error> {
         let script = Script::TakeDue;
         let Some(bytes) = self.base.bounds.for_old() else {
             return Ok(Taken::default());
         };
-        let mut call = self.call_in_epoch(script, &[&self.parked]);
-        call.arg(PARKED_CONSUMER)
-            .arg(UNPARKED_CONSUMER)
-            .arg(max.min(CLAIMS_MAX))
-            .arg(bytes);
-        let sent = Instant::now();
-        let reply = self.take(script, &call).await?;
-        let [claims, trimmed, wait] = reply::tuple(script.name(), reply)?;
-        let mut taken = Taken {
-            next_due: next_due(script, &wait)?,
-            ..Taken::default()
+        let most = match self.many_due.load(Ordering::Relaxed) {
+            true => DUE_CALLS,
+            false => 1,
         };
-        self.add(script, claims, &trimmed, |_| Origin::Returned, &mut taken)?;
+        let calls = max.div_ceil(CLAIMS_MAX).clamp(1, most);
+        let mut left = max;
+        let calls: Vec<Cmd> = (0..calls)
+            .map(|_| {
+                let count = left.min(CLAIMS_MAX);
+                left -= count;
+                let mut call = self.call_in_epoch(script, &[&self.parked]);
+                call.arg(PARKED_CONSUMER)
+                    .arg(UNPARKED_CONSUMER)
+                    .arg(count)
+                    .arg(bytes.div_ceil(calls));
+                call
+            })
+            .collect();
+        let sent = Instant::now();
+        let mut taken = Taken::default();
+        let answers = script::run_all(&self.base.commands, script, calls).await;
+        for answer in self.answer(answers)? {
+            let reply = reply::accepted(script.name(), answer).map_err(|error| self.about(error));
+            let reply = match reply {
+                // The claims are kept: the next look meets the error again.
+                Err(_) if !taken.claims.is_empty() || taken.trimmed > 0 => break,
+                reply => reply?,
+            };
+            let [claims, trimmed, wait] = reply::tuple(script.name(), reply)?;
+            let before = taken.claims.len();
+            self.add(script, claims, &trimmed, |_| Origin::Returned, &mut taken)?;
+            taken.next_due = next_due(script, &wait)?;
+            let is_full = taken.claims.len() - before >= CLAIMS_MAX;
+            self.many_due.store(is_full, Ordering::Relaxed);
+        }
         self.base.bounds.answered(&taken.claims, sent.elapsed());
         Ok(taken)
     }
@@ -420,7 +446,7 @@ impl StreamQueue {
     }
 
     /// The answer to a request for messages: after none, the next request is smaller.
-    fn answer(&self, answer: Result<Value, Error>) -> Result<Value, Error> {
+    fn answer<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
         if answer
             .as_ref()
             .is_err_and(|e| e.class() == Class::Reconnect)

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use redis::{Cmd, Pipeline, Value, cmd};
+use tokio::join;
 
 use super::at_least_once::calls::{self, Batch, all_of, batches, complete};
 use super::at_least_once::{self, AtLeastOnce, Base, Terms};
@@ -24,7 +25,7 @@ use crate::delivery::policy::Reason;
 use crate::queue::due::Due;
 use crate::redis::ServerTime;
 use crate::redis::connection::Connector;
-use crate::redis::error::{Class, Error};
+use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
 use crate::redis::script_reply::full;
@@ -70,6 +71,8 @@ pub struct StreamQueue {
     unheld: Mutex<Option<Instant>>,
     /// The last fetch waited, and nothing came: the next one need not look before it waits.
     waited_in_vain: AtomicBool,
+    /// The last script that claimed what is due claimed as much as one may.
+    many_due: AtomicBool,
 }
 
 /// Where bounded scans go on.
@@ -160,6 +163,7 @@ impl StreamQueue {
             returning: Mutex::default(),
             unheld: Mutex::default(),
             waited_in_vain: AtomicBool::new(false),
+            many_due: AtomicBool::new(false),
             options,
         };
         let base = &queue.base;
@@ -192,18 +196,12 @@ impl StreamQueue {
 
     /// Claim what is parked and due, and append what was published for later and is due.
     async fn look_for_due(&self, max: usize) -> Result<Taken, Error> {
-        // Each has a key of its own: what is wrong with the one does not stop the other.
-        let mut parked = self.claim_parked(max).await;
+        // In one round trip. Each has a key of its own: what is wrong with the one does not stop the other.
+        let (mut parked, appended) = join!(self.claim_parked(max), self.append_due());
         if let Ok(taken) = &mut parked {
             taken.trimmed += self.trimmed.swap(0, Ordering::Relaxed);
         }
         let parked = parked.map_err(|error| error.among(&[self.key(), &self.parked]));
-        if let Err(error) = &parked
-            && error.class() != Class::Configuration
-        {
-            return parked;
-        }
-        let appended = self.append_due().await;
         let appended = appended.map_err(|error| error.among(&[self.key(), &self.delayed]));
         match (parked?, appended) {
             (mut taken, Ok(next)) => {
