@@ -439,11 +439,11 @@ mod tests {
         // right to report its state.
         let serving = |script: &&Script| {
             use Script::{
-                Deploy, MoveCopy, MoveDone, MoveHold, MoveVoid, PageList, PublishLapsing,
-                PublishLater, Replay, RequestVersion, Seen,
+                Deploy, ListReplay, MoveCopy, MoveDone, MoveHold, MoveVoid, PageList,
+                PublishLapsing, PublishLater, Replay, RequestVersion, Seen,
             };
             let in_steps = matches!(script, MoveHold | MoveCopy | MoveVoid | MoveDone);
-            let brings_back = in_steps || matches!(script, Replay | PageList);
+            let brings_back = in_steps || matches!(script, Replay | ListReplay | PageList);
             let deploys = matches!(script, Deploy | RequestVersion | Seen);
             !brings_back && !deploys && !matches!(script, PublishLapsing | PublishLater)
         };
