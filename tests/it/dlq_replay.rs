@@ -21,6 +21,8 @@ use crate::scene::{DEAD, user};
 
 on_both! {
     dead_letters_go_back_whole_and_in_order
+    unlike_dead_letters_go_back_in_order
+    an_entry_that_is_sent_twice_goes_back_once
     filters_choose_and_the_rest_stays_where_it_was
     age_is_counted_from_the_last_death
     a_dry_run_changes_nothing
@@ -136,6 +138,49 @@ async fn dead_letters_go_back_whole_and_in_order(kind: Kind) {
         assert_eq!(back.header(name), value, "{name}");
     }
     assert_eq!(back.deaths()[0]["count"], 1);
+}
+
+/// One script moves those in a row that have the same fields and the same queue.
+async fn unlike_dead_letters_go_back_in_order(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let large = "x".repeat(5000);
+    let sets: [&[(&str, &str)]; 3] = [&[], &[("tenant", "7")], &[("note", &large), ("z", "")]];
+    for n in 0..250 {
+        let letter = Letter {
+            headers: sets[n % 7 % 3],
+            ..Letter::of(Reason::Trap)
+        };
+        scene.die(n.to_string(), letter).await;
+    }
+    assert_eq!(replay_all(&scene.letters()).await.replayed, 250);
+    let back = scene.all(scene.key()).await;
+    for (n, found) in back.iter().enumerate() {
+        assert_eq!(found.body, n.to_string());
+        assert_eq!(found.header("x-replayed"), "1");
+        for set in sets {
+            for &(name, value) in set {
+                let is_there = sets[n % 7 % 3].contains(&(name, value));
+                let expected = if is_there { value } else { "" };
+                assert_eq!(found.header(name), expected, "{n}");
+            }
+        }
+    }
+    assert_eq!(back.len(), 250);
+    assert_eq!(scene.length(scene.dead_key()).await, 0);
+}
+
+async fn an_entry_that_is_sent_twice_goes_back_once(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    scene.numbered(3).await;
+    let letters = scene.letters();
+    let mut scan = letters.scan(Filter::default()).await.unwrap();
+    let entries = scan.next().await.unwrap().unwrap();
+    let twice: Vec<_> = entries.iter().chain(&entries).cloned().collect();
+    let mut replay = letters.replay(ReplayOptions::default());
+    replay.send(&twice).await.unwrap();
+    let report = replay.report();
+    assert_eq!((report.replayed, report.skipped[&Skip::Gone]), (3, 3));
+    each_is_back_once(&scene, 3).await;
 }
 
 async fn filters_choose_and_the_rest_stays_where_it_was(kind: Kind) {

@@ -518,3 +518,81 @@ async fn the_backlog_reports_unread_and_pending_entries() {
     host.acknowledge(&claims).await.unwrap();
     assert!(is_empty(&host).await);
 }
+
+/// Copies with the same fields share a script, which gets once what they have in common.
+#[tokio::test]
+async fn dead_letters_of_several_shapes_in_one_request_are_whole() {
+    let scene = Scene::new().await;
+    let host = scene.host().await;
+    let shapes = |n: usize| match n % 4 {
+        0 => vec![],
+        1 => vec![("h:tenant", n.to_string())],
+        // The script takes it from the entry.
+        2 => vec![("note", n.to_string().repeat(5000))],
+        _ => vec![("h:tenant", "7".to_owned()), ("note", String::new())],
+    };
+    for n in 0..90 {
+        let (body, more) = (n.to_string(), shapes(n));
+        let mut words: Vec<&[u8]> = vec![b"XADD", KEY.as_bytes(), b"*", b"_payload"];
+        words.push(body.as_bytes());
+        words.extend(more.iter().flat_map(|(n, v)| [n.as_bytes(), v.as_bytes()]));
+        scene.raw.ask_words(&words).await;
+    }
+    let claims = fetch(&host, 100).await;
+    let all: Vec<_> = claims
+        .iter()
+        .map(|claim| settlement(claim, 1, dead_letter()))
+        .collect();
+    let replies = host.settle(&all).await.unwrap();
+    assert_eq!(replies, vec![Reply::Done; 90]);
+    let dead = scene.raw.entries(DEAD).await;
+    for n in 0..90 {
+        let body = n.to_string();
+        let is_it = |(_, fields): &&(String, Vec<Vec<u8>>)| fields[1] == body.as_bytes();
+        let (_, fields) = dead.iter().find(is_it).unwrap();
+        let mut original = vec![("_payload", body.clone())];
+        original.extend(shapes(n));
+        let original: Vec<&[u8]> = original
+            .iter()
+            .flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()])
+            .collect();
+        assert_eq!(fields[..original.len()], original, "{n}");
+        assert_eq!(fields.len(), original.len() + 2 * 13, "{n}: {fields:?}");
+        let claim = claims.iter().find(|claim| claim.message.body == body);
+        let id = text(claim.unwrap().id).into_bytes();
+        let place = fields
+            .iter()
+            .position(|name| name == b"h:x-dead-letter-source-id");
+        assert_eq!(fields[place.unwrap() + 1], id, "{n}");
+    }
+    assert!(is_empty(&host).await);
+}
+
+#[tokio::test]
+async fn where_much_is_due_a_look_claims_as_much_as_several_scripts_may() {
+    let scene = Scene::new().await;
+    let host = scene.host().await;
+    for n in 0..450 {
+        scene.raw.add(KEY, &n.to_string()).await;
+    }
+    let mut claims = Vec::new();
+    while claims.len() < 450 {
+        claims.extend(fetch(&host, 450).await);
+    }
+    let parked: Vec<_> = claims
+        .iter()
+        .map(|claim| settlement(claim, 1, park(2, Duration::ZERO)))
+        .collect();
+    assert_eq!(host.settle(&parked).await.unwrap(), vec![Reply::Done; 450]);
+    let mut taken = Vec::new();
+    for count in [100, 230, 120, 0] {
+        let max = if count == 230 { 230 } else { 1000 };
+        let claims = host.take_due(max).await.unwrap().claims;
+        assert_eq!(claims.len(), count);
+        assert!(claims.iter().all(|claim| claim.native == 2));
+        taken.extend(claims.into_iter().map(|claim| claim.id));
+    }
+    taken.sort_unstable();
+    taken.dedup();
+    assert_eq!(taken.len(), 450);
+}

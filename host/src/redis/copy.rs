@@ -101,7 +101,11 @@ impl Layout {
 /// The field or value at this place, where they stand one behind the other.
 fn part(fields: &[(Bytes, Bytes)], place: usize) -> &[u8] {
     let (field, value) = &fields[place / 2];
-    if place % 2 == 0 { field } else { value }
+    if place.is_multiple_of(2) {
+        field
+    } else {
+        value
+    }
 }
 
 /// Add this copy of a value to the arguments of a script: how many bytes at the end are those at the end of the

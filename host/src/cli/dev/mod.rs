@@ -79,7 +79,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let process = &loaded.value.process;
     logging::start(process.log_format, &process.log_level, None);
     let config = checked(Ok(loaded))?;
-    Threads::start()?.run(async |attempts| develop(&config, args.json, attempts).await)
+    // On the heap: the future of this is large.
+    Threads::start()?.run(async |attempts| Box::pin(develop(&config, args.json, attempts)).await)
 }
 
 async fn develop(config: &Config, json: bool, attempts: &Handle) -> Result<Exit, Failure> {

@@ -446,7 +446,8 @@ impl Queue for StreamQueue {
     }
 
     async fn take_due(&self, max: usize) -> Result<Taken, Error> {
-        self.base.due.look(self.look_for_due(max)).await
+        // On the heap: the futures of two requests are large.
+        self.base.due.look(Box::pin(self.look_for_due(max))).await
     }
 
     fn known_due(&self) -> Option<Taken> {
