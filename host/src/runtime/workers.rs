@@ -90,8 +90,16 @@ impl Kind {
     /// do with each as Redis has: so both work at the same time.
     pub const fn most_under_way(self) -> usize {
         match self {
-            Self::Record | Self::DeadLetter => 4,
+            Self::Record | Self::DeadLetter => 8,
             _ => 1,
+        }
+    }
+
+    /// Most deliveries in a request of this kind.
+    pub const fn most_deliveries(self) -> usize {
+        match self {
+            Self::Record | Self::DeadLetter => 100,
+            _ => 400,
         }
     }
 }

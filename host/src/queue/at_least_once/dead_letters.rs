@@ -30,7 +30,7 @@ use crate::wire::death::{self, Incoming};
 
 /// Most dead letters, and about how many bytes of them, in one round trip: a script blocks Redis.
 const LETTERS_MAX: usize = 100;
-const BYTES_MAX: usize = 1 << 20;
+const BYTES_MAX: usize = 512 << 10;
 
 /// Where one dead letter goes.
 #[derive(Clone, Debug)]

@@ -32,8 +32,6 @@ const MAINTAIN_EVERY: Time = Time::from_secs(5);
 const OBSERVE_EVERY: Time = Time::from_secs(5);
 /// How often `--until-empty` looks at the backlog.
 const BACKLOG_EVERY: Duration = Duration::from_millis(20);
-/// The most records or settlements in all requests of one kind under way.
-const BATCH_MAX: usize = 400;
 
 /// Requests that wait for their worker. The deliveries that the ledger holds bound their number.
 #[derive(Debug, Default)]
@@ -296,7 +294,7 @@ impl Driver {
         if all.is_empty() || !self.workers.is_free(kind) {
             return None;
         }
-        let count = all.len().min(BATCH_MAX / kind.most_under_way());
+        let count = all.len().min(kind.most_deliveries());
         Some(all.drain(..count).unzip())
     }
 
