@@ -538,7 +538,10 @@ async fn dead_letters_of_several_shapes_in_one_request_are_whole() {
         words.extend(more.iter().flat_map(|(n, v)| [n.as_bytes(), v.as_bytes()]));
         scene.raw.ask_words(&words).await;
     }
-    let claims = fetch(&host, 100).await;
+    let mut claims = Vec::new();
+    while claims.len() < 90 {
+        claims.extend(fetch(&host, 90).await);
+    }
     let all: Vec<_> = claims
         .iter()
         .map(|claim| settlement(claim, 1, dead_letter()))
@@ -585,7 +588,7 @@ async fn where_much_is_due_a_look_claims_as_much_as_several_scripts_may() {
         .collect();
     assert_eq!(host.settle(&parked).await.unwrap(), vec![Reply::Done; 450]);
     let mut taken = Vec::new();
-    for count in [100, 230, 120, 0] {
+    for count in [100, 230, 100, 20, 0] {
         let max = if count == 230 { 230 } else { 1000 };
         let claims = host.take_due(max).await.unwrap().claims;
         assert_eq!(claims.len(), count);
