@@ -53,6 +53,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value, cmd};
+use tokio::task::yield_now;
 
 use crate::delivery::message::Headers;
 use crate::redis::connection::{Connector, Link};
@@ -61,7 +62,6 @@ use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
 use crate::redis::{Error as RedisError, reply, server_ms};
 use crate::wire::dead_letter as header;
 use crate::wire::stream::{self, Decoded};
-use tokio::task::yield_now;
 
 pub mod entry;
 pub mod groups;

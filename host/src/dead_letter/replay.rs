@@ -1,4 +1,4 @@
-//! Replaying dead letters: one script moves each to its queue, with its attempts reset.
+//! Replaying dead letters: scripts move them to their queues, with their attempts reset.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -13,7 +13,7 @@ use super::two_phase_move::{Move, Moved, move_in_two_phases};
 use super::{DeadLetters, Entry, Error, list};
 use crate::redis::copy::{self, Layout};
 use crate::redis::reply::{self, Info};
-use crate::redis::script::{self, Script};
+use crate::redis::script::{self, PER_CALL, Script};
 use crate::redis::script_reply::incomplete;
 use crate::redis::{Class, Error as RedisError};
 use crate::wire::Raw;
@@ -25,8 +25,7 @@ use crate::wire::keys;
 const TARGETS_MAX: usize = 100;
 /// For how long the groups of a target are believed to be the same.
 const GROUPS_BELIEVED: Duration = Duration::from_secs(1);
-/// Most entries that one script moves, and about how many bytes of them: a script blocks Redis.
-const IN_SCRIPT_MAX: usize = 100;
+/// About how many bytes of entries one script moves.
 const BYTES_IN_SCRIPT: usize = 1 << 20;
 /// Under a rate, the entries of this long go at once.
 const BURST: Duration = Duration::from_millis(100);
@@ -282,7 +281,7 @@ impl<'a> Replay<'a> {
                             // Somebody has begun a two-phase move: the same way finishes it.
                             "moving" => others.push(one),
                             "gone" => self.done(Moved::Gone),
-                            why => self.refuse(&why.trim_start_matches('-')),
+                            why => self.refuse(&why.strip_prefix('-').unwrap_or(why)),
                         }
                     }
                 }
@@ -398,7 +397,7 @@ fn runs<'m>(moves: &[&'m Move<'m>]) -> Vec<Run<'m>> {
                     .iter()
                     .take(1)
                     .all(|first| first.target == one.target)
-                && run.moves.len() < IN_SCRIPT_MAX
+                && run.moves.len() < PER_CALL
                 && run.bytes + bytes <= BYTES_IN_SCRIPT
         };
         match runs.last_mut().filter(goes_along) {

@@ -8,6 +8,9 @@ use crate::redis::error::Error;
 use crate::redis::scripts;
 pub use crate::redis::scripts::Script;
 
+/// Most messages in one call: a script blocks Redis.
+pub(crate) const PER_CALL: usize = 100;
+
 /// Run calls of one script in one round trip. The reply to a refused one is a [`Value::ServerError`].
 ///
 /// # Errors

@@ -43,7 +43,7 @@ pub enum Kind {
     Record,
     /// Deliveries to acknowledge.
     Acknowledge,
-    /// Deliveries to settle in any other way: one request voids those before it that had no answer.
+    /// Deliveries to settle in any other way. A request voids an earlier one that had no answer.
     Settle,
     /// Deliveries to dead-letter.
     DeadLetter,
@@ -86,8 +86,8 @@ impl Kind {
         )
     }
 
-    /// Most requests of this kind under way. Records and dead letters take scripts, and the host has about as much to
-    /// do with each as Redis has: so both work at the same time.
+    /// Most requests of this kind under way. A record or a dead letter is about as much work for the host as for Redis: with
+    /// several requests both work at the same time.
     pub const fn most_under_way(self) -> usize {
         match self {
             Self::Record | Self::DeadLetter => 8,
@@ -95,7 +95,7 @@ impl Kind {
         }
     }
 
-    /// Most deliveries in a request of this kind.
+    /// Most deliveries in a request of this kind: where there are several requests, as many as one script takes.
     pub const fn most_deliveries(self) -> usize {
         match self {
             Self::Record | Self::DeadLetter => 100,
@@ -219,6 +219,7 @@ impl Workers {
         let ends_fetch = Arc::<AtomicBool>::default();
         let inboxes = Kind::ALL.map(|kind| {
             let (requests, inbox) = mpsc::channel(kind.most_under_way());
+            // The workers of a kind take the next request in turn.
             let inbox = Arc::new(Mutex::new(inbox));
             for _ in 0..kind.most_under_way() {
                 let worker = Worker {

@@ -6,11 +6,9 @@ use crate::queue::Reply;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script::{self, PER_CALL, Script};
 use crate::redis::script_reply::{incomplete, word_reply};
 
-/// Most deliveries in one call: a script blocks Redis.
-const PER_CALL: usize = 100;
 /// About how many bytes of values are in one call.
 const BYTES_PER_CALL: usize = 1 << 20;
 /// Most calls in one round trip, and about how many bytes of them. A call that is larger goes alone: Redis

@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value, cmd};
-use tokio::join;
-use tokio::task::yield_now;
 use tracing::warn;
 
 use super::AtLeastOnce;
@@ -22,14 +20,13 @@ use crate::redis::connection::Link;
 use crate::redis::copy::{self, Layout};
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::script;
+use crate::redis::script::{self, PER_CALL};
 use crate::redis::script_reply::{full, incomplete, refused, reply_of, word_reply};
 use crate::wire::Raw;
 use crate::wire::dead_letter::Context;
 use crate::wire::death::{self, Incoming};
 
-/// Most dead letters, and about how many bytes of them, in one round trip: a script blocks Redis.
-const LETTERS_MAX: usize = 100;
+/// About how many bytes of dead letters are in one round trip.
 const BYTES_MAX: usize = 512 << 10;
 
 /// Where one dead letter goes.
@@ -149,7 +146,7 @@ impl<Q: AtLeastOnce> Letters<'_, Q> {
     /// As many as one round trip takes; none at the end.
     fn batch(&mut self, replies: &mut Replies) -> Vec<DeadLetter> {
         let (mut letters, mut bytes) = (Vec::new(), 0);
-        while letters.len() < LETTERS_MAX
+        while letters.len() < PER_CALL
             && let Some(letter) = self.kept.take().or_else(|| self.next(replies))
         {
             if bytes + letter.size > BYTES_MAX && !letters.is_empty() {
@@ -194,7 +191,7 @@ impl<Q: AtLeastOnce> Letters<'_, Q> {
     }
 }
 
-/// Dead-letter the deliveries at these places. The next ones are made while Redis moves some.
+/// Dead-letter the deliveries at these places.
 pub(super) async fn write<Q: AtLeastOnce>(
     queue: &Q,
     settlements: &[Settlement],
@@ -216,20 +213,15 @@ pub(super) async fn write<Q: AtLeastOnce>(
         rest: dead.iter(),
         kept: None,
     };
-    let mut ready = letters.batch(replies);
-    while !ready.is_empty() {
-        let next = async {
-            // The request goes out first.
-            yield_now().await;
-            letters.batch(replies)
-        };
-        let (sent, next) = join!(biased; send(queue, settlements, target, &ready), next);
-        for (place, reply) in sent? {
+    loop {
+        let ready = letters.batch(replies);
+        if ready.is_empty() {
+            return Ok(());
+        }
+        for (place, reply) in send(queue, settlements, target, &ready).await? {
             replies[place] = Some(reply);
         }
-        ready = next;
     }
-    Ok(())
 }
 
 /// Write dead letters in one round trip, and in more those that no script can write. Says what became of the

@@ -174,7 +174,7 @@ impl Base {
 
 /// The differences between the kinds.
 pub(super) trait AtLeastOnce {
-    /// The script that dead-letters one delivery.
+    /// The script that dead-letters deliveries.
     const DEAD_LETTER: Script;
     /// The script that acknowledges deliveries with their effects, and the same for deliveries without.
     const ACKNOWLEDGE: (Script, Script);

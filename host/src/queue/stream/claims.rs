@@ -206,8 +206,8 @@ impl StreamQueue {
         Ok((self.entries(script.name(), claimed)?, left))
     }
 
-    /// Claim parked deliveries that are due. A script claims a hundred at most: where the last one did, several run in
-    /// one round trip.
+    /// Claim parked deliveries that are due. A script claims [`CLAIMS_MAX`] at most. If the last script claimed so many,
+    /// several run in one round trip.
     pub(super) async fn claim_parked(&self, max: usize) -> Result<Taken, Error> {
         let script = Script::TakeDue;
         let Some(bytes) = self.base.bounds.for_old() else {

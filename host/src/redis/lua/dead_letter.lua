@@ -2,8 +2,8 @@
 --
 -- KEYS  1 stream, 2 dead-letter queue (stream)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 most entries in the dead-letter queue (0 = no
---       bound), 5 'drop-oldest' | 'stop' at that bound; then copies (see `copies`), in the order of their ids: id,
---       count it must have
+--       bound), 5 'drop-oldest' | 'stop' at that bound; then copies (see `copies`) in the order of their
+--       ids, each with its id and the count it must have
 -- reply { one word per delivery: done | gone | stolen | full | absent (the entry with these parts is
 --       gone) | -<why it is refused>, entries dropped from the dead-letter queue }
 --
@@ -32,14 +32,9 @@ for i, id in ipairs(ids) do
   local is_full = stops and before + #done >= most
   local copy = not words[i] and not is_full and copy_of(at + (i - 1) * step)
   if copy then
-    local reply = write(copy)
-    if type(reply) == 'table' and reply['err'] then
-      if #done == 0 then
-        return reply
-      end
-      words[i] = '-' .. reply['err']
-    else
-      done[#done + 1], words[i] = id, 'done'
+    local refusal = note(write(copy), i, id, words, done)
+    if refusal then
+      return refusal
     end
   elseif not words[i] then
     words[i] = is_full and 'full' or 'absent'

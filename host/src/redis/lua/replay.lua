@@ -1,7 +1,7 @@
 -- Move dead letters of a stream to a queue: copy, then remove.
 --
 -- KEYS  1 dead-letter queue, 2 queue, 3... for each dead letter the record of a two-phase move (hash)
--- ARGV  copies (see `copies`): id
+-- ARGV  copies (see `copies`), each with its id
 -- reply one word per dead letter: done | gone | moving (somebody has begun a two-phase move of it)
 --       | -<why it is refused>
 --
@@ -25,14 +25,9 @@ for i = 1, #KEYS - 2 do
   elseif redis.call('EXISTS', KEYS[i + 2]) == 1 then
     words[i] = 'moving'
   else
-    local reply = redis.pcall('XADD', KEYS[2], '*', unpack(copy))
-    if type(reply) == 'table' and reply['err'] then
-      if #done == 0 then
-        return reply
-      end
-      words[i] = '-' .. reply['err']
-    else
-      done[#done + 1], words[i] = id, 'done'
+    local refusal = note(redis.pcall('XADD', KEYS[2], '*', unpack(copy)), i, id, words, done)
+    if refusal then
+      return refusal
     end
   end
 end

@@ -1,10 +1,12 @@
--- Part: copies of entries of the stream KEYS[1]. In ARGV from `at` on, first what they have in common: how many
--- parts (field, value, ...), and these; how many of them differ, and their places, from 1; how many are taken from
--- the entry, and for each its place in the copy and in the entry. Then per copy: `own` arguments of the
--- script, the id of the entry first, and the parts that differ.
+-- Part: copies of entries of the stream KEYS[1].
 --
--- Returns where the copies begin, how many arguments each has, and what makes the parts of one of them; nil if
--- a part of it is in the entry, or `is_move`, and the entry is gone.
+-- In ARGV from `at` on stands first what the copies have in common: how many parts (field, value, ...) a copy has, and the
+-- parts of the first copy; how many parts differ between copies, and their places, from 1; how many parts are taken from
+-- the entry, and for each its place in the copy and its place in the entry. Then for each copy: `own` arguments of
+-- the script (the first is the id of the entry), and the parts that differ.
+--
+-- Returns where the copies begin, how many arguments each has, and a function that makes the parts of the copy at a place.
+-- The function returns nil if the entry is gone and is needed: a part is taken from it, or `is_move`.
 local function copies(at, own, is_move)
   local function list(each)
     local first, last = at + 1, at + (each or 1) * tonumber(ARGV[at])
@@ -34,5 +36,16 @@ local function copies(at, own, is_move)
       end
     end
     return copy
+  end
+end
+-- Notes what became of the copy of an entry, by the reply to its XADD. Returns that reply if it is an error, and nothing
+-- is written yet.
+local function note(reply, i, id, words, done)
+  if type(reply) ~= 'table' or not reply['err'] then
+    done[#done + 1], words[i] = id, 'done'
+  elseif #done == 0 then
+    return reply
+  else
+    words[i] = '-' .. reply['err']
   end
 end
