@@ -11,6 +11,7 @@ use hostler::redis::target::{PasswordSource, Target, TlsFiles};
 use hostler::runtime::{Call, Control, Driver, Exit, Handler, Report, Settings};
 use hostler::telemetry::health::Health;
 use hostler::telemetry::metrics::Metrics;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -123,17 +124,26 @@ impl Host {
 
     /// Start one on this queue.
     pub fn on<H: Handler>(queue: Arc<dyn Queue>, settings: Settings, handler: &Arc<H>) -> Self {
+        Self::with_slots(queue, settings, handler, &Handle::current())
+    }
+
+    /// Start one on this queue; its slots run on `attempts`.
+    pub fn with_slots<H: Handler>(
+        queue: Arc<dyn Queue>,
+        settings: Settings,
+        handler: &Arc<H>,
+        attempts: &Handle,
+    ) -> Self {
         let metrics = Arc::<Metrics>::default();
         let health = Health::default();
         let (control, commands) = mpsc::channel(4);
-        let attempts = tokio::runtime::Handle::current();
         let driver = Driver::new(
             queue,
             handler,
             settings,
             Arc::clone(&metrics),
             health.clone(),
-            &attempts,
+            attempts,
         );
         Self {
             control,

@@ -1,7 +1,7 @@
 //! The loop with a native handler, on streams and on reliable lists: the fate of each message.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hostler::delivery::outcome::Outcome;
@@ -235,4 +235,80 @@ async fn a_slot_without_messages_idles_once() {
     assert_eq!(host.metrics.summary().acked, 3);
     assert_eq!(host.drain().await, Exit::Drained);
     assert_eq!(idled(), 3);
+}
+
+/// A handler that notes the thread on which each attempt began, and the one on which it ended.
+#[derive(Debug, Default)]
+struct Whereabouts(Mutex<Vec<[bool; 2]>>);
+
+const SLOTS: &str = "slots";
+
+impl Handler for Whereabouts {
+    type Slot = ();
+
+    fn slot(&self) {}
+
+    async fn run<'a>(&'a self, _slot: &'a mut (), call: Call<'a>) -> Report {
+        let is_on_slots = || std::thread::current().name() == Some(SLOTS);
+        let began = is_on_slots();
+        if &*call.message.body == b"slow" {
+            // The timer is one of the runtime of the slots.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.0.lock().unwrap().push([began, is_on_slots()]);
+        Report {
+            outcome: Outcome::Ack,
+            digest: self.digest(),
+            log_bytes_dropped: 0,
+            effects: None,
+            log: None,
+            trace: None,
+            took: match &*call.message.body {
+                b"slow" => Duration::from_millis(20),
+                _ => Duration::ZERO,
+            },
+        }
+    }
+
+    fn digest(&self) -> Arc<str> {
+        Arc::from("whereabouts")
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_alone_begins_on_the_thread_of_the_loop_while_attempts_are_brief() {
+    let slots = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name(SLOTS)
+        .enable_all()
+        .build()
+        .unwrap();
+    let scene = Scene::new(Kind::Stream).await;
+    let options = QueueOptions::Stream(stream_options());
+    let queue = options.open(scene.connector()).await.unwrap();
+    let handler = Arc::new(Whereabouts::default());
+    let host = Host::with_slots(queue, running(None), &handler, slots.handle());
+    for (n, body) in ["brief", "brief", "slow", "brief", "brief"]
+        .into_iter()
+        .enumerate()
+    {
+        scene.send(body).await;
+        eventually("the message is acknowledged", async || {
+            host.metrics.summary().acked == n as u64 + 1
+        })
+        .await;
+    }
+    let expected = [
+        // Nobody knows yet how long attempts are.
+        [true, true],
+        [false, false],
+        // It waits, and goes on where slots run.
+        [false, true],
+        // The last one was not brief.
+        [true, true],
+        [false, false],
+    ];
+    assert_eq!(*handler.0.lock().unwrap(), expected);
+    assert_eq!(host.drain().await, Exit::Drained);
+    slots.shutdown_background();
 }

@@ -4,6 +4,8 @@
 //! driver and waits, so that nothing comes between the record and the start. Then it calls the handler and
 //! reports the outcome. A panic of the host in a call is caught: it is a fault of that attempt. For a
 //! handler of batches, a slot gathers several tickets and does the same with all of them.
+//!
+//! One of the slots may also run on the thread of the driver, which so handles a message that is alone.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -13,6 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use futures_util::FutureExt;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::delivery::ledger::{Event, Time};
@@ -22,6 +25,7 @@ use crate::runtime::Clock;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Batching, Call, Handler, Report, SlotEvent, Verdicts};
+use crate::runtime::lent_task::{self, LentTask};
 use crate::runtime::slot_events::EventSender;
 use crate::runtime::ticket::Ticket;
 use crate::runtime::ticket_queue::TicketQueue;
@@ -58,15 +62,44 @@ pub struct Shared {
     pub logs: LogSink,
 }
 
+/// The slots that run.
+#[derive(Debug)]
+pub(super) struct Slots {
+    tasks: JoinSet<()>,
+    /// The first one.
+    lent: Option<LentTask>,
+    /// The runtime of the tasks: their timers belong to it.
+    home: Handle,
+}
+
+impl Slots {
+    /// Run a slot on this thread until it waits, if there is one that waits.
+    pub(super) fn run_one_here(&self) {
+        let _entered = self.home.enter();
+        if let Some(lent) = &self.lent {
+            lent.run_here();
+        }
+    }
+
+    /// End them, whatever they do.
+    pub(super) fn abort(&mut self) {
+        self.tasks.abort_all();
+    }
+}
+
 /// Start the slots on `attempts`. They end when `queue` closes.
 pub(super) fn start<H: Handler>(
     handler: &Arc<H>,
     shared: &Arc<Shared>,
     queue: &TicketQueue,
     events: &EventSender<SlotEvent>,
-    attempts: &tokio::runtime::Handle,
-) -> JoinSet<()> {
-    let mut slots = JoinSet::new();
+    attempts: &Handle,
+) -> Slots {
+    let mut slots = Slots {
+        tasks: JoinSet::new(),
+        lent: None,
+        home: attempts.clone(),
+    };
     for number in 0..shared.slots.len() {
         let slot = Slot {
             state: handler.slot(),
@@ -77,7 +110,13 @@ pub(super) fn start<H: Handler>(
         };
         let (queue, events) = (queue.clone(), events.clone());
         let serve = async move { events.flushing(slot.serve(queue)).await };
-        slots.spawn_on(serve, attempts);
+        if slots.lent.is_some() {
+            slots.tasks.spawn_on(serve, attempts);
+        } else {
+            let (serve, lent) = lent_task::lend(serve);
+            slots.lent = Some(lent);
+            slots.tasks.spawn_on(serve, attempts);
+        }
     }
     slots
 }

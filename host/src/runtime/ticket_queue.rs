@@ -1,15 +1,18 @@
 //! The queue of tickets from which the slots take their messages.
 //!
 //! The driver puts in several at a time, and each slot takes one when it is free: so no message waits behind a
-//! slow call while another slot has nothing to do.
+//! slow call while another slot has nothing to do. To put in tickets wakes nobody: the driver may run a slot itself
+//! before it wakes others.
 //!
 //! For a handler of batches, one slot at a time gathers messages. So messages that come together go
 //! together; otherwise each slot would get one of them. A message waits for others from the moment it is
 //! taken, for [`Batching::wait`] at most. The slot takes messages that are already here without waiting.
 
 use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, PoisonError};
+use std::task::Poll;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -39,6 +42,10 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere leaves nothing half-written.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_tickets(&self) -> bool {
+        !self.state().tickets.is_empty()
     }
 
     fn next(&self) -> Next<'_> {
@@ -87,13 +94,19 @@ pub(super) fn channel(most: usize) -> (TicketSender, TicketQueue) {
 }
 
 impl TicketSender {
-    /// Put in these tickets, in their order, as far as there is room. Wakes one waiting slot for each.
-    pub(super) fn send(&self, tickets: &mut Vec<Arc<Ticket>>) {
+    /// Put in these tickets, in their order, as far as there is room, and wake nobody. Returns how many.
+    pub(super) fn put(&self, tickets: &mut Vec<Arc<Ticket>>) -> usize {
         let mut state = self.0.state();
         let room = self.0.most.saturating_sub(state.tickets.len());
         let count = room.min(tickets.len());
         state.tickets.extend(tickets.drain(..count));
-        let woken = count.min(state.waiting);
+        count
+    }
+
+    /// Wake one waiting slot for each ticket that is here, but at most so many.
+    pub(super) fn wake(&self, most: usize) {
+        let state = self.0.state();
+        let woken = most.min(state.tickets.len()).min(state.waiting);
         drop(state);
         for _ in 0..woken {
             self.0.arrived.notify_one();
@@ -130,7 +143,11 @@ impl TicketQueue {
                 Next::End => return None,
                 Next::Later(waiting) => waiting,
             };
-            arrived.await;
+            poll_fn(|context| match arrived.as_mut().poll(context) {
+                Poll::Pending if self.shared.has_tickets() => Poll::Ready(()),
+                polled => polled,
+            })
+            .await;
         }
     }
 
@@ -236,7 +253,13 @@ mod tests {
     }
 
     impl TicketSender {
-        fn put(&self, ticket: Arc<Ticket>) {
+        /// As the driver does without running a slot itself.
+        fn send(&self, tickets: &mut Vec<Arc<Ticket>>) {
+            let count = self.put(tickets);
+            self.wake(count);
+        }
+
+        fn send_one(&self, ticket: Arc<Ticket>) {
             let mut tickets = vec![ticket];
             self.send(&mut tickets);
             assert!(tickets.is_empty());
@@ -261,7 +284,7 @@ mod tests {
     async fn a_full_batch_waits_for_nothing() {
         let (sender, queue) = queue();
         for id in 1..=5 {
-            sender.put(ticket(id, b""));
+            sender.send_one(ticket(id, b""));
         }
         let batching = batching(2, LONG);
         assert_eq!(gather(&queue, &batching).await, [1, 2]);
@@ -275,13 +298,13 @@ mod tests {
     #[tokio::test]
     async fn a_single_message_waits_for_others_until_the_deadline() {
         let (sender, queue) = queue();
-        sender.put(ticket(1, b""));
+        sender.send_one(ticket(1, b""));
         let wait = Duration::from_millis(50);
         let batching = batching(2, wait);
         let began = Instant::now();
         let late = async {
             tokio::time::sleep(2 * wait).await;
-            sender.put(ticket(2, b""));
+            sender.send_one(ticket(2, b""));
         };
         let first = async {
             let gathered = gather(&queue, &batching).await;
@@ -296,11 +319,11 @@ mod tests {
     #[tokio::test]
     async fn a_message_that_comes_while_a_batch_waits_joins_it() {
         let (sender, queue) = queue();
-        sender.put(ticket(1, b""));
+        sender.send_one(ticket(1, b""));
         let batching = batching(2, LONG);
         let later = async {
             tokio::time::sleep(Duration::from_millis(20)).await;
-            sender.put(ticket(2, b""));
+            sender.send_one(ticket(2, b""));
         };
         let (gathered, ()) = tokio::join!(gather(&queue, &batching), later);
         assert_eq!(gathered, [1, 2]);
@@ -316,7 +339,7 @@ mod tests {
         });
         for id in 0..32 {
             tokio::task::yield_now().await;
-            sender.put(ticket(id, b""));
+            sender.send_one(ticket(id, b""));
         }
         for slot in slots {
             assert_eq!(slot.await.unwrap().len(), 8);
@@ -327,14 +350,14 @@ mod tests {
     async fn a_batch_leaves_out_revoked_tickets() {
         let (sender, queue) = queue();
         let revoked = ticket(1, b"");
-        sender.put(Arc::clone(&revoked));
-        sender.put(ticket(2, b""));
-        sender.put(ticket(3, b""));
+        sender.send_one(Arc::clone(&revoked));
+        sender.send_one(ticket(2, b""));
+        sender.send_one(ticket(3, b""));
         assert!(revoked.revoke());
         assert_eq!(gather(&queue, &batching(2, LONG)).await, [2, 3]);
         // Only revoked tickets: the turn ends at once.
         let revoked = ticket(4, b"");
-        sender.put(Arc::clone(&revoked));
+        sender.send_one(Arc::clone(&revoked));
         assert!(revoked.revoke());
         assert!(gather(&queue, &batching(2, LONG)).await.is_empty());
     }
@@ -343,7 +366,7 @@ mod tests {
     async fn a_batch_ends_at_its_bytes() {
         let (sender, queue) = queue();
         for id in 1..=4 {
-            sender.put(ticket(id, &[0; 60]));
+            sender.send_one(ticket(id, &[0; 60]));
         }
         assert_eq!(gather(&queue, &batching(16, LONG)).await, [1, 2]);
     }
@@ -369,6 +392,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_slot_that_runs_without_a_wake_takes_what_is_here_and_leaves_the_wake_to_others() {
+        let (sender, queue) = queue();
+        let mut first = Box::pin(queue.one());
+        let mut second = Box::pin(queue.one());
+        assert!(first.as_mut().now_or_never().is_none());
+        assert!(second.as_mut().now_or_never().is_none());
+        let mut tickets = vec![ticket(1, b"")];
+        assert_eq!(sender.put(&mut tickets), 1);
+        let taken = second.as_mut().now_or_never().flatten().unwrap();
+        assert_eq!(taken.key.id.0, 1);
+        // Nothing is left to wake anybody for.
+        sender.wake(1);
+        assert!(first.as_mut().now_or_never().is_none());
+        sender.send_one(ticket(2, b""));
+        assert_eq!(first.await.unwrap().key.id.0, 2);
+        assert_eq!(queue.shared.state().waiting, 0);
+    }
+
+    #[tokio::test]
     async fn what_finds_no_room_stays_with_the_driver() {
         let (sender, queue) = channel(2);
         let mut tickets: Vec<_> = (1..=3).map(|id| ticket(id, b"")).collect();
@@ -386,7 +428,7 @@ mod tests {
         let mut second = Box::pin(queue.one());
         assert!(first.as_mut().now_or_never().is_none());
         assert!(second.as_mut().now_or_never().is_none());
-        sender.put(ticket(1, b""));
+        sender.send_one(ticket(1, b""));
         // The first was woken, and goes.
         drop(first);
         assert_eq!(second.await.unwrap().key.id.0, 1);

@@ -7,18 +7,17 @@ mod exchange;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::delivery::ledger::{Event, Key, Ledger, Time};
 use crate::queue::{Guarantee, Queue};
 use crate::runtime::connection::Connection;
 use crate::runtime::errands::Errands;
-use crate::runtime::executor::{self, Shared};
+use crate::runtime::executor::{self, Shared, Slots};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Handler, SlotEvent};
 use crate::runtime::job::Job;
@@ -37,6 +36,8 @@ use exchange::Outbox;
 
 /// How often a host that drains looks whether all is relayed.
 const RELAYED_LOOK: Time = Time::from_millis(5);
+/// An attempt that is shorter than this is brief. Anything may hold up the loop for so long.
+const BRIEF: Duration = Duration::from_millis(1);
 /// The longest turn without events.
 const TURN_MAX: Time = Time::from_secs(1);
 
@@ -77,7 +78,11 @@ pub struct Driver {
     workers: Workers,
     completions: mpsc::Receiver<Completion>,
     outbox: Outbox,
-    slots: JoinSet<()>,
+    slots: Slots,
+    /// Tickets for which no slot was woken yet.
+    handed_out: usize,
+    /// The last attempt was brief.
+    is_brief: bool,
     slot_events: EventReceiver<SlotEvent>,
     executor: TicketSender,
     /// Tickets for the executor, in one go.
@@ -146,6 +151,8 @@ impl Driver {
             completions,
             outbox: Outbox::default(),
             slots,
+            handed_out: 0,
+            is_brief: false,
             slot_events,
             executor,
             released: Vec::new(),
@@ -191,6 +198,7 @@ impl Driver {
                 self.hand_out(now);
                 self.ledger.poll(now, &mut actions);
             }
+            self.start_slots();
             self.send_requests(now);
             self.reporter.health.beat(Instant::now());
             if self.ledger.is_drained() && self.outboxes_are_done(now) {
@@ -235,6 +243,22 @@ impl Driver {
                 .turn(running, batches, splits, self.ledger.len());
         }
         self.leave().await
+    }
+
+    /// Let the slots begin what was handed out.
+    ///
+    /// A message that is alone is handled on this thread while attempts are brief: two cores less need to wake up. A guest
+    /// that turns out to be slow leaves this thread when it is interrupted for the first time, after
+    /// [`TICK`](crate::sandbox::TICK) at most.
+    fn start_slots(&mut self) {
+        let count = std::mem::take(&mut self.handed_out);
+        if count == 0 {
+            return;
+        }
+        if count == 1 && self.tickets.len() == 1 && self.is_brief {
+            self.slots.run_one_here();
+        }
+        self.executor.wake(count);
     }
 
     /// Let the rollout monitor act on the ledger.
@@ -326,7 +350,7 @@ impl Driver {
 
     fn time_out(mut self) -> Exit {
         let unfinished = self.ledger.len();
-        self.slots.abort_all();
+        self.slots.abort();
         match self.queue.guarantee() {
             Guarantee::AtLeastOnce => warn!(
                 unfinished,

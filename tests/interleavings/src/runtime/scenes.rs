@@ -12,6 +12,7 @@ use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use shuttle::thread;
 
 use super::handler::Batching;
+use super::lent_task::{LentTask, lend};
 use super::slot_events::{self, EventReceiver, EventSender};
 use super::ticket::Ticket;
 use super::ticket_queue::{self, TicketQueue, TicketSender};
@@ -101,8 +102,17 @@ async fn slot(queue: TicketQueue, events: EventSender<Event>) {
     events.flushing(tickets).await;
 }
 
+/// Hand out tickets as the driver does, which sometimes runs a slot itself before it wakes others.
+fn send(sender: &TicketSender, tickets: &mut Vec<Arc<Ticket>>, lent: Option<&LentTask>) {
+    let count = sender.put(tickets);
+    if let Some(lent) = lent.filter(|_| thread_rng().gen_bool(0.5)) {
+        lent.run_here();
+    }
+    sender.wake(count);
+}
+
 /// The driver: it hands out tickets as far as there is room, takes some back, and answers those who ask.
-async fn drive(sender: TicketSender, events: EventReceiver<Event>) -> Seen {
+async fn drive(sender: TicketSender, events: EventReceiver<Event>, lent: LentTask) -> Seen {
     let mut seen = Seen::default();
     let all: Vec<_> = (0..TICKETS)
         .map(|number| ticket(number, (number % 2 == 0).then_some(1 + number as u32)))
@@ -113,8 +123,9 @@ async fn drive(sender: TicketSender, events: EventReceiver<Event>) -> Seen {
     while left > 0 {
         if sent < TICKETS {
             let more = thread_rng().gen_range(1..=TICKETS - sent);
-            sender.send(&mut all[sent..sent + more].to_vec());
-            sent += more;
+            let mut more = all[sent..sent + more].to_vec();
+            sent += more.len();
+            send(&sender, &mut more, Some(&lent));
         }
         if thread_rng().gen_bool(0.3) {
             let number = thread_rng().gen_range(0..sent);
@@ -152,11 +163,16 @@ async fn drive(sender: TicketSender, events: EventReceiver<Event>) -> Seen {
 pub fn each_ticket_ends_once_and_every_slot_ends() {
     let (sender, queue) = ticket_queue::channel(TICKETS);
     let (event_sender, events) = slot_events::channel();
-    let slots = [(); SLOTS].map(|()| {
-        let (queue, events) = (queue.clone(), event_sender.clone());
-        thread::spawn(move || block_on(slot(queue, events)))
+    let start = || slot(queue.clone(), event_sender.clone());
+    let (spawned, lent) = lend(start());
+    let others = [(); SLOTS - 1].map(|()| {
+        let slot = start();
+        thread::spawn(move || block_on(slot))
     });
-    let seen = block_on(drive(sender, events));
+    let slots = [thread::spawn(move || block_on(spawned))]
+        .into_iter()
+        .chain(others);
+    let seen = block_on(drive(sender, events, lent));
     for slot in slots {
         slot.join().unwrap();
     }
@@ -174,7 +190,8 @@ pub fn tickets_that_come_together_wake_a_slot_each() {
         // It takes no second one.
         thread::spawn(move || block_on(queue.one()).unwrap().key.0)
     });
-    sender.send(&mut vec![ticket(0, None), ticket(1, None)]);
+    let mut two = vec![ticket(0, None), ticket(1, None)];
+    send(&sender, &mut two, None);
     let mut taken = slots.map(|slot| slot.join().unwrap());
     taken.sort_unstable();
     assert_eq!(taken, [0, 1]);
@@ -215,7 +232,7 @@ pub fn a_slot_that_stops_waiting_loses_no_ticket() {
         thread::spawn(move || block_on(slot))
     });
     let mut outside = vec![ticket(0, None), ticket(1, None)];
-    sender.send(&mut outside);
+    send(&sender, &mut outside, None);
     assert!(outside.is_empty());
     // The patient slot takes what is left, or nobody would ever.
     while taken.load(Ordering::SeqCst) < 2 {
@@ -251,7 +268,7 @@ pub fn batches_hold_each_ticket_once() {
     });
     let all: Vec<_> = (0..TICKETS).map(|number| ticket(number, None)).collect();
     for two in all.chunks(2) {
-        sender.send(&mut two.to_vec());
+        send(&sender, &mut two.to_vec(), None);
     }
     let revoked = all[0].revoke();
     drop(sender);
