@@ -14,7 +14,7 @@ use super::{DeadLetters, Entry, Error, list};
 use crate::redis::copy::{self, Layout};
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, PER_CALL, Script};
-use crate::redis::script_reply::incomplete;
+use crate::redis::script_reply;
 use crate::redis::{Class, Error as RedisError};
 use crate::wire::Raw;
 use crate::wire::dead_letter::replay::{self, Replaying};
@@ -327,9 +327,9 @@ impl<'a> Replay<'a> {
             }
             ref fields => {
                 let mut call = Script::Replay.on(&keys);
-                run.layout.push(fields, &mut call, |at, call| {
-                    call.arg(&run.moves[at].entry.id);
-                });
+                let ids = run.moves.iter().map(|one| one.entry.id.as_str());
+                run.layout
+                    .push(fields, &ids.collect::<Vec<_>>(), &mut call, |_, _| {});
                 call
             }
         }
@@ -420,10 +420,7 @@ fn runs<'m>(moves: &[&'m Move<'m>]) -> Vec<Run<'m>> {
 /// The words about so many moves.
 fn words(count: usize, answer: Value) -> Result<Vec<String>, RedisError> {
     let command = Script::Replay.name();
-    let words = reply::array(command, reply::accepted(command, answer)?)?;
-    if words.len() != count {
-        return Err(incomplete(command));
-    }
+    let words = script_reply::words(command, reply::accepted(command, answer)?, count)?;
     let text = |word| reply::text(command, word);
     words.into_iter().map(text).collect()
 }

@@ -57,11 +57,13 @@ impl Layout {
         }
     }
 
-    /// Add copies with this layout to the arguments of a script: first what they have in common, as the script says;
-    /// then of each what `one` adds, and the parts that differ. Redis takes most of its time for arguments.
+    /// Add copies of the entries with these ids, which have this layout, to the arguments of a script: first what they
+    /// have in common, as the script says; then of each its id, what `one` adds, and the values that differ. Redis
+    /// takes most of its time for arguments.
     pub(crate) fn push(
         &self,
         copies: &[&[(Bytes, Bytes)]],
+        ids: &[impl AsRef<str>],
         command: &mut Cmd,
         one: impl Fn(usize, &mut Cmd),
     ) {
@@ -73,7 +75,12 @@ impl Layout {
                     .iter()
                     .any(|copy| part(copy, place) != part(first, place))
         };
-        let differing: Vec<usize> = (0..2 * self.fields).filter(differs).collect();
+        let is_id = |&place: &usize| {
+            let mut all = copies.iter().zip(ids);
+            all.all(|(copy, id)| part(copy, place) == id.as_ref().as_bytes())
+        };
+        let (of_ids, differing): (Vec<usize>, Vec<usize>) =
+            (0..2 * self.fields).filter(differs).partition(is_id);
         command.arg(2 * self.fields);
         for place in 0..2 * self.fields {
             command.arg(match is_shared(place) {
@@ -82,14 +89,19 @@ impl Layout {
             });
         }
         command.arg(differing.len());
-        for place in &differing {
+        command.arg(of_ids.len());
+        for place in &of_ids {
             command.arg(place + 1);
+        }
+        for place in &differing {
+            command.arg(1).arg(place + 1);
         }
         command.arg(self.shared.len());
         for (here, there) in &self.shared {
             command.arg(2 * here + 2).arg(2 * there + 2);
         }
         for (at, copy) in copies.iter().enumerate() {
+            command.arg(ids[at].as_ref());
             one(at, command);
             for place in &differing {
                 command.arg(part(copy, *place));
@@ -221,7 +233,8 @@ mod tests {
                 Raw::Value(_) => &[],
             })
             .collect();
-        layout.push(&copies, &mut command, |at, command| {
+        let ids: Vec<String> = (0..copies.len()).map(|at| format!("id {at}")).collect();
+        layout.push(&copies, &ids, &mut command, |at, command| {
             command.arg(format!("number {at}"));
         });
         arguments(&command)
@@ -243,26 +256,36 @@ mod tests {
         assert_eq!(all[5..9], [&b"f"[..], b"added", b"f", &two]);
         assert_eq!(
             all[9..],
-            [&b"0"[..], b"2", b"2", b"4", b"4", b"8", b"number 0"]
+            [
+                &b"0"[..],
+                b"0",
+                b"2",
+                b"2",
+                b"4",
+                b"4",
+                b"8",
+                b"id 0",
+                b"number 0"
+            ]
         );
         let count = 8 * ARGUMENT_BYTES;
         assert_eq!(size_sent(&copy, &original), 4 + 5 + two.len() + count);
         // All of it, if the original is gone.
         let all = sent(&Layout::of(&copy, None), &[&copy]);
-        assert_eq!((all.len(), &all[2]), (12, &one));
+        assert_eq!((all.len(), &all[2]), (14, &one));
     }
 
     #[test]
     fn what_copies_have_in_common_is_sent_once() {
-        let first = fields(&[b"same", b"one", b"same", b"x"]);
-        let second = fields(&[b"same", b"two", b"same", b"y"]);
+        let first = fields(&[b"id 0", b"one", b"same", b"x"]);
+        let second = fields(&[b"id 1", b"two", b"same", b"y"]);
         let layout = Layout::of(&first, None);
         assert_eq!(layout, Layout::of(&second, None));
         let all = sent(&layout, &[&first, &second]);
         let common = [
             &b"8"[..],
             b"f",
-            b"same",
+            b"id 0",
             b"f",
             b"one",
             b"f",
@@ -271,11 +294,11 @@ mod tests {
             b"x",
         ];
         assert_eq!(all[..9], common);
-        assert_eq!(all[9..13], [&b"2"[..], b"4", b"8", b"0"]);
-        assert_eq!(
-            all[13..],
-            [&b"number 0"[..], b"one", b"x", b"number 1", b"two", b"y"]
-        );
+        let places = [&b"2"[..], b"1", b"2", b"1", b"4", b"1", b"8", b"0"];
+        assert_eq!(all[9..17], places);
+        let each = [b"id 0", &b"number 0"[..], b"one", b"x"];
+        assert_eq!(all[17..21], each);
+        assert_eq!(all[21..], [b"id 1", &b"number 1"[..], b"two", b"y"]);
     }
 
     #[test]

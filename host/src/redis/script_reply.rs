@@ -27,6 +27,22 @@ pub(crate) fn full() -> Reply {
     Reply::Refused("the dead-letter queue is full".to_owned())
 }
 
+/// The words of a script about so many deliveries, which gives one for all of them if all are done.
+pub(crate) fn words(
+    command: &'static str,
+    reply: Value,
+    count: usize,
+) -> Result<Vec<Value>, Error> {
+    let words = match reply {
+        word @ Value::BulkString(_) => vec![word; count],
+        words => reply::array(command, words)?,
+    };
+    match words.len() == count {
+        true => Ok(words),
+        false => Err(incomplete(command)),
+    }
+}
+
 /// The reply that a word of a script means.
 pub(crate) fn word_reply(command: &'static str, word: Value) -> Result<Reply, Error> {
     reply_of(command, &reply::text(command, word)?)

@@ -7,7 +7,7 @@ use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, PER_CALL, Script};
-use crate::redis::script_reply::{incomplete, word_reply};
+use crate::redis::script_reply::{self, incomplete, word_reply};
 
 /// About how many bytes of values are in one call.
 const BYTES_PER_CALL: usize = 1 << 20;
@@ -120,10 +120,7 @@ pub(in crate::queue) fn note(
     replies: &mut Replies,
     meaning: impl Fn(usize, Value) -> Result<Option<Reply>, Error>,
 ) -> Result<(), Error> {
-    let words = reply::array(script.name(), words)?;
-    if words.len() != places.len() {
-        return Err(incomplete(script.name()));
-    }
+    let words = script_reply::words(script.name(), words, places.len())?;
     for (&place, word) in places.iter().zip(words) {
         replies[place] = meaning(place, word)?;
     }

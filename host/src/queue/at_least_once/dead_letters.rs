@@ -21,7 +21,7 @@ use crate::redis::copy::{self, Layout};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, PER_CALL};
-use crate::redis::script_reply::{full, incomplete, refused, reply_of, word_reply};
+use crate::redis::script_reply::{self, full, refused, reply_of, word_reply};
 use crate::wire::Raw;
 use crate::wire::dead_letter::Context;
 use crate::wire::death::{self, Incoming};
@@ -264,8 +264,10 @@ async fn send<Q: AtLeastOnce>(
             }
         }
         if !fields.is_empty() {
-            layout.push(&fields, &mut call, |at, call| {
-                queue.dead_letter_one(&settlements[letters[at].place], call);
+            let settlement = |at: usize| &settlements[letters[at].place];
+            let ids = (0..letters.len()).map(|at| queue.source_id(&settlement(at).claim));
+            layout.push(&fields, &ids.collect::<Vec<_>>(), &mut call, |at, call| {
+                queue.dead_letter_one(settlement(at), call);
             });
         }
         call
@@ -322,10 +324,7 @@ fn words<Q: AtLeastOnce>(queue: &Q, count: usize, answer: Value) -> Result<Vec<S
     let dropped = reply::count(command, &dropped)?;
     let counts = &queue.base().counts;
     counts.dropped.fetch_add(dropped, Ordering::Relaxed);
-    let words = reply::array(command, words)?;
-    if words.len() != count {
-        return Err(incomplete(command));
-    }
+    let words = script_reply::words(command, words, count)?;
     let text = |word| reply::text(command, word);
     words.into_iter().map(text).collect()
 }

@@ -242,7 +242,7 @@ pub(super) trait AtLeastOnce {
     /// A call of the script that moves deliveries to this dead-letter queue: its bound and the deliveries follow.
     fn dead_letter_call(&self, key: &str) -> Cmd;
 
-    /// Add a delivery to such a call; its copy follows.
+    /// Add a delivery to such a call: of a stream, what stands behind its id. Its copy follows.
     fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd);
 
     /// The call that takes a delivery off the queue behind its copy, in one transaction with it; `None` if

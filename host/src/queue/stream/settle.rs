@@ -159,8 +159,7 @@ impl AtLeastOnce for StreamQueue {
     }
 
     fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd) {
-        call.arg(entry_id(settlement.claim.id))
-            .arg(settlement.count);
+        call.arg(settlement.count);
     }
 
     fn discard_copied_call(&self, settlement: &Settlement, key: &str) -> Option<Cmd> {

@@ -8,7 +8,7 @@
 --       may hold, 6 how long a new set lives, ms, 7 number of the request, 8 how long KEYS[2] lives, ms; then
 --       per delivery: id, count it must have, its mark ('' = none), its writes and the values that it
 --       has read
--- reply one word per delivery: done | marked (handled before: acknowledged, nothing is written)
+-- reply one word per delivery (see `told`): done | marked (handled before: acknowledged, nothing is written)
 --       | unmarked (done; no room for its mark) | changed (a value that it has read is another one: nothing
 --       is written) | gone | stolen | -<why it is refused>
 --
@@ -66,4 +66,4 @@ if #acted > 0 then
   end
   redis.call('SET', KEYS[2], noted .. table.concat(acted, ' ') .. ' ', 'PX', ARGV[8])
 end
-return out
+return told(out)

@@ -4,7 +4,7 @@
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 most entries in the dead-letter queue (0 = no
 --       bound), 5 'drop-oldest' | 'stop' at that bound; then copies (see `copies`) in the order of their
 --       ids, each with its id and the count it must have
--- reply { one word per delivery: done | gone | stolen | full | absent (the entry with these parts is
+-- reply { one word per delivery (see `told`): done | gone | stolen | full | absent (the entry with these parts is
 --       gone) | -<why it is refused>, entries dropped from the dead-letter queue }
 --
 -- Atomicity: who owns what is asked for all deliveries before the first write. Each copy is written before its
@@ -22,8 +22,9 @@ local most = tonumber(ARGV[4])
 local stops, trims = most > 0 and ARGV[5] == 'stop', most > 0 and ARGV[5] ~= 'stop'
 local before = most > 0 and redis.call('XLEN', KEYS[2])
 local done = {}
-local function write(copy)
-  if trims then
+-- Only the last copy trims: until then the queue has as many entries more as one call has copies.
+local function write(copy, is_last)
+  if trims and is_last then
     return redis.pcall('XADD', KEYS[2], 'MAXLEN', '~', ARGV[4], '*', unpack(copy))
   end
   return redis.pcall('XADD', KEYS[2], '*', unpack(copy))
@@ -32,7 +33,7 @@ for i, id in ipairs(ids) do
   local is_full = stops and before + #done >= most
   local copy = not words[i] and not is_full and copy_of(at + (i - 1) * step)
   if copy then
-    local refusal = note(write(copy), i, id, words, done)
+    local refusal = note(write(copy, i == #ids), i, id, words, done)
     if refusal then
       return refusal
     end
@@ -45,4 +46,4 @@ if #done > 0 then
   redis.call('XACK', KEYS[1], ARGV[1], unpack(done))
   dropped = trims and before + #done - redis.call('XLEN', KEYS[2]) or 0
 end
-return { words, dropped }
+return { told(words), dropped }

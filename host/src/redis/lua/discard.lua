@@ -2,7 +2,7 @@
 --
 -- KEYS  1 stream
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group; then per delivery: id, count it must have
--- reply one word per delivery: done | gone | stolen
+-- reply one word per delivery (see `told`): done | gone | stolen
 --
 -- Atomicity: only reads can fail (no group, wrong type, the group was made again), before anything is written.
 -- A repeat finds nothing: gone.
@@ -16,4 +16,4 @@ end
 if #own > 0 then
   redis.call('XACK', KEYS[1], ARGV[1], unpack(own))
 end
-return words
+return told(words)

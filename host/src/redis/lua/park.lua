@@ -4,7 +4,7 @@
 --       3 parked deliveries (sorted set: id -> due, epoch ms by this server's clock)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 number of this call, 5 consumer of parked
 --       deliveries; then per delivery: id, count it must have, count it keeps, delay in ms
--- reply one word per delivery: done | gone | trimmed | stolen
+-- reply one word per delivery (see `told`): done | gone | trimmed | stolen
 --
 -- Atomicity: who owns what is asked for all deliveries first: that fails if the group was made again. Then
 -- the due times are written, by the only write that can fail (wrong type, out of memory).
@@ -30,4 +30,4 @@ for i, id in ipairs(ids) do
     redis.call('ZREM', KEYS[3], id)
   end
 end
-return words
+return told(words)

@@ -3,9 +3,9 @@
 -- KEYS  1 stream
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group; then per delivery: id, expected count, count
 --       to write
--- reply one word per delivery: done | gone | trimmed | stolen
+-- reply one word per delivery (see `told`): done | gone | trimmed | stolen
 --
 -- Atomicity: only reads can fail (no group, wrong type, the group was made again), before anything is written.
 -- A repeat finds the count already written and writes it again: done.
 local ids, written = arguments(4, 3), arguments(6, 3)
-return hold(ARGV[2], ids, obstacles(ids, arguments(5, 3), written), written)
+return told(hold(ARGV[2], ids, obstacles(ids, arguments(5, 3), written), written))

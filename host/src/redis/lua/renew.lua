@@ -2,7 +2,7 @@
 --
 -- KEYS  1 stream
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group; then ids
--- reply one word per id: done | gone | trimmed | stolen
+-- reply one word per id (see `told`): done | gone | trimmed | stolen
 --
 -- Atomicity: only reads can fail (no group, wrong type, the group was made again), before anything is written.
 -- A repeat renews again. Counts stay as they are.
@@ -10,4 +10,4 @@ local ids, counts = arguments(4, 1), {}
 for i = 1, #ids do
   counts[i] = ''
 end
-return hold(ARGV[2], ids, obstacles(ids), counts)
+return told(hold(ARGV[2], ids, obstacles(ids), counts))

@@ -11,10 +11,10 @@ use crate::process::{Process, Program};
 use crate::server::Server;
 use crate::{Outcome, fail};
 
-/// How often the server is asked: often for a short measurement, rarely for a long one.
-const POLL_EVERY: Duration = Duration::from_millis(1);
-const POLL_LONG_EVERY: Duration = Duration::from_millis(5);
-const LONG: u64 = 500_000;
+/// How long the suite waits before it asks the server again. Each question takes time from the consumers, so it asks
+/// rarely while much is left, and often at the end.
+const POLL_LEAST: Duration = Duration::from_millis(1);
+const POLL_MOST: Duration = Duration::from_millis(50);
 /// The least rate, in messages per second: a measurement below it has failed.
 const LEAST_RATE: u64 = 4000;
 
@@ -121,7 +121,7 @@ impl Watch {
             if Instant::now() > deadline {
                 return fail("no consumer takes a message");
             }
-            std::thread::sleep(POLL_EVERY);
+            std::thread::sleep(POLL_LEAST);
         }
         let mut watch = Self::from_now(server, consumers, work)?;
         let (unread, pending) = left(server, work)?;
@@ -152,22 +152,25 @@ impl Watch {
         work: &Work<'_>,
     ) -> Outcome<Drained> {
         let deadline = deadline(work);
-        let every = if work.messages > LONG {
-            POLL_LONG_EVERY
-        } else {
-            POLL_EVERY
-        };
-        while left(server, work)? != (0, 0) {
+        loop {
+            let (unread, pending) = left(server, work)?;
+            let rest = unread + pending;
+            if rest == 0 {
+                break;
+            }
             for consumer in &mut consumers {
                 consumer.check()?;
             }
             if Instant::now() > deadline {
                 return fail(format!(
                     "after a long time this is left (unread, pending): {:?}",
-                    left(server, work)?
+                    (unread, pending)
                 ));
             }
-            std::thread::sleep(every);
+            // A quarter of the time that the rest takes if it goes on like this.
+            let done = self.left.saturating_sub(rest).max(1) as f64;
+            let pause = self.began.elapsed().mul_f64(rest as f64 / done / 4.0);
+            std::thread::sleep(pause.clamp(POLL_LEAST, POLL_MOST));
         }
         let elapsed = self.began.elapsed();
         let redis = server.process.cpu()? - self.redis;

@@ -12,6 +12,11 @@ end
 -- Read deliveries of a consumer by one command: `ids` are in ascending order. A delivery that this does
 -- not find is asked for by itself.
 local known = {}
+-- Counts as numbers: most deliveries have the same.
+local number = setmetatable({}, { __index = function(numbers, text)
+  numbers[text] = tonumber(text)
+  return numbers[text]
+end })
 local function look(ids, consumer)
   if #ids > 2 then
     local held = redis.call('XPENDING', KEYS[1], ARGV[1], ids[1], ids[#ids], 2 * #ids, consumer)
@@ -41,9 +46,21 @@ local function obstacles(ids, counts, others)
   look(ids, ARGV[2])
   local words = {}
   for i, id in ipairs(ids) do
-    words[i] = obstacle(id, counts and counts[i], others and others[i]) or false
+    -- Those that `look` has found are this host's.
+    local held, count = known[id], counts and counts[i]
+    local fits = held and (not count or held[4] == number[count])
+    words[i] = not fits and obstacle(id, count, others and others[i]) or false
   end
   return words
+end
+-- The reply of a script: the words, or one for all deliveries, if all are done.
+local function told(words)
+  for i = 1, #words do
+    if words[i] ~= 'done' then
+      return words
+    end
+  end
+  return 'done'
 end
 -- Take the deliveries without a word for a consumer, and give each a word: 'done', or 'trimmed': its entry
 -- is gone, and the delivery with it. `counts` has the count that each keeps ('' = as it is): one command takes
@@ -60,9 +77,10 @@ local function hold(consumer, ids, words, counts, ...)
       table.insert(commands[count], id)
     end
   end
-  local held = {}
+  local held, is_whole = {}, true
   for _, count in ipairs(order) do
     local command = commands[count]
+    local asked = #command - 5
     for _, option in ipairs({ 'JUSTID', ... }) do
       command[#command + 1] = option
     end
@@ -70,12 +88,14 @@ local function hold(consumer, ids, words, counts, ...)
       command[#command + 1] = 'RETRYCOUNT'
       command[#command + 1] = count
     end
-    for _, id in ipairs(redis.call(unpack(command))) do
-      held[id] = true
+    local taken = redis.call(unpack(command))
+    is_whole = is_whole and #taken == asked
+    for j = 1, is_whole and 0 or #taken do
+      held[taken[j]] = true
     end
   end
   for i, id in ipairs(ids) do
-    words[i] = words[i] or (held[id] and 'done' or 'trimmed')
+    words[i] = words[i] or ((is_whole or held[id]) and 'done' or 'trimmed')
   end
   return words
 end
