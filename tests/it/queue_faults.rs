@@ -96,6 +96,35 @@ async fn every_call_reports_an_entry_that_was_trimmed_while_pending() {
 }
 
 #[tokio::test]
+async fn a_trimmed_entry_is_told_from_others_in_one_request_whatever_their_counts() {
+    for (trimmed, writes) in [
+        (4, [2, 2, 2, 1, 1]),
+        (0, [2, 2, 2, 1, 1]),
+        (2, [2, 2, 2, 2, 2]),
+    ] {
+        let scene = Scene::new().await;
+        let host = scene.host().await;
+        let claims = scene.read(&host, &["a", "b", "c", "d", "e"]).await;
+        let id = text(claims[trimmed].id);
+        scene.raw.ask(&format!("XDEL {KEY} {id}")).await;
+        let records = claims.iter().zip(writes);
+        let records: Vec<_> = records
+            .map(|(claim, write)| record(claim, 1, write))
+            .collect();
+        let mut expected = vec![Reply::Done; claims.len()];
+        expected[trimmed] = Reply::Trimmed;
+        assert_eq!(host.record(&records).await.unwrap(), expected, "{writes:?}");
+        for (place, write) in writes.into_iter().enumerate() {
+            if place != trimmed {
+                scene
+                    .assert_held(claims[place].id, host.consumer(), write)
+                    .await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_trimmed_entry_is_dead_lettered_from_the_copy_in_the_host() {
     let (scene, host, claims) = Scene::reading(&["a"]).await;
     scene.trim_all().await;

@@ -20,7 +20,7 @@ use crate::scene::{
 };
 
 /// Where replies are cut: before the first byte, inside, and at each end that a short reply has.
-const CUTS: [u64; 9] = [0, 1, 2, 3, 4, 5, 7, 11, 40];
+const CUTS: [u64; 9] = [0, 1, 2, 3, 4, 5, 7, 9, 40];
 
 struct Cut {
     scene: Scene,

@@ -99,13 +99,12 @@ mod tests {
         }
     }
 
+    /// Which numbers reached a task, and on which thread.
+    type Notes = Arc<Shared<Vec<(u32, ThreadId)>>>;
+
     /// A task that notes on which thread each number reached it.
-    fn noting() -> (
-        impl Future<Output = ()> + Send,
-        mpsc::UnboundedSender<u32>,
-        Arc<Shared<Vec<(u32, ThreadId)>>>,
-    ) {
-        let (sender, mut numbers) = mpsc::unbounded_channel();
+    fn noting() -> (impl Future<Output = ()> + Send, mpsc::Sender<u32>, Notes) {
+        let (sender, mut numbers) = mpsc::channel(4);
         let noted = Arc::new(Shared::new(Vec::new()));
         let notes = Arc::clone(&noted);
         let task = async move {
@@ -130,7 +129,7 @@ mod tests {
         assert!(spawned.poll_unpin(&mut context).is_pending());
         thread::scope(|scope| {
             let elsewhere = scope.spawn(|| {
-                numbers.send(1).unwrap();
+                numbers.try_send(1).unwrap();
                 lent.run_here();
                 thread::current().id()
             });
@@ -138,7 +137,7 @@ mod tests {
             assert_eq!(*noted.lock().unwrap(), [(1, elsewhere)]);
         });
         let before = wakes.0.load(Ordering::SeqCst);
-        numbers.send(2).unwrap();
+        numbers.try_send(2).unwrap();
         assert_eq!(wakes.0.load(Ordering::SeqCst), before + 1);
         assert!(spawned.poll_unpin(&mut context).is_pending());
         assert_eq!(noted.lock().unwrap()[1], (2, thread::current().id()));
@@ -163,8 +162,8 @@ mod tests {
 
     #[test]
     fn a_task_that_runs_is_not_waited_for() {
-        let (entered, is_entered) = std::sync::mpsc::channel();
-        let (leave, may_leave) = std::sync::mpsc::channel::<()>();
+        let (entered, is_entered) = std::sync::mpsc::sync_channel(1);
+        let (leave, may_leave) = std::sync::mpsc::sync_channel::<()>(1);
         let mut turns = 0;
         let task = poll_fn(move |_| {
             turns += 1;
@@ -183,7 +182,7 @@ mod tests {
                 .is_pending()
         };
         assert!(poll());
-        let second = thread::spawn(move || poll());
+        let second = thread::spawn(poll);
         is_entered.recv().unwrap();
         lent.run_here();
         leave.send(()).unwrap();

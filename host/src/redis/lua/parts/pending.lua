@@ -77,7 +77,8 @@ local function hold(consumer, ids, words, counts, ...)
       table.insert(commands[count], id)
     end
   end
-  local held, is_whole = {}, true
+  -- Where one command took them all, nobody needs to know which.
+  local held, is_whole = {}, #order == 1
   for _, count in ipairs(order) do
     local command = commands[count]
     local asked = #command - 5
@@ -90,8 +91,10 @@ local function hold(consumer, ids, words, counts, ...)
     end
     local taken = redis.call(unpack(command))
     is_whole = is_whole and #taken == asked
-    for j = 1, is_whole and 0 or #taken do
-      held[taken[j]] = true
+    if not is_whole then
+      for _, id in ipairs(taken) do
+        held[id] = true
+      end
     end
   end
   for i, id in ipairs(ids) do
