@@ -25,7 +25,7 @@ use crate::runtime::Clock;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Batching, Call, Handler, Report, SlotEvent, Verdicts};
-use crate::runtime::lent_task::{self, LentTask};
+use crate::runtime::lent_task::{self, Boxed, LentTask};
 use crate::runtime::slot_events::EventSender;
 use crate::runtime::ticket::Ticket;
 use crate::runtime::ticket_queue::TicketQueue;
@@ -81,7 +81,7 @@ impl Slots {
         }
     }
 
-    /// End them, whatever they do.
+    /// End them, even in the middle of a call.
     pub(super) fn abort(&mut self) {
         self.tasks.abort_all();
     }
@@ -109,7 +109,7 @@ pub(super) fn start<H: Handler>(
             number,
         };
         let (queue, events) = (queue.clone(), events.clone());
-        let serve = async move { events.flushing(slot.serve(queue)).await };
+        let serve: Boxed = Box::pin(async move { events.flushing(slot.serve(queue)).await });
         if slots.lent.is_some() {
             slots.tasks.spawn_on(serve, attempts);
         } else {

@@ -11,9 +11,12 @@ use std::task::{Context, Poll, Waker};
 
 use crate::sync::Mutex;
 
+/// A task of any kind. All slots are of this type: a second one would have a copy of all the code that a call runs.
+pub(super) type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 struct Task {
     /// `None` = it has ended.
-    future: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    future: Option<Boxed>,
     /// Wakes it where it was spawned; `None` = it has not begun there.
     waker: Option<Waker>,
 }
@@ -41,12 +44,9 @@ impl std::fmt::Debug for LentTask {
 }
 
 /// The task, to be spawned, and the means to run it elsewhere.
-pub(super) fn lend<F>(task: F) -> (impl Future<Output = ()> + Send + use<F>, LentTask)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
+pub(super) fn lend(task: Boxed) -> (impl Future<Output = ()> + Send, LentTask) {
     let task = Arc::new(Mutex::new(Task {
-        future: Some(Box::pin(task)),
+        future: Some(task),
         waker: None,
     }));
     let lent = LentTask(Arc::clone(&task));
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_waiting_task_runs_where_it_is_lent_to_and_is_woken_where_it_was_spawned() {
         let (task, numbers, noted) = noting();
-        let (spawned, lent) = lend(task);
+        let (spawned, lent) = lend(Box::pin(task));
         let mut spawned = Box::pin(spawned);
         let wakes = Arc::new(Wakes::default());
         let spawned_waker = waker(Arc::clone(&wakes));
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_task_that_ends_elsewhere_has_ended() {
         let (task, numbers, _) = noting();
-        let (spawned, lent) = lend(task);
+        let (spawned, lent) = lend(Box::pin(task));
         let mut spawned = Box::pin(spawned);
         let wakes = Arc::new(Wakes::default());
         let spawned_waker = waker(Arc::clone(&wakes));
@@ -173,7 +173,7 @@ mod tests {
             }
             Poll::<()>::Pending
         });
-        let (spawned, lent) = lend(task);
+        let (spawned, lent) = lend(Box::pin(task));
         let mut spawned = Box::pin(spawned);
         let mut poll = move || {
             let waker = noop_waker();

@@ -43,29 +43,6 @@ impl Shared {
         // A panic elsewhere leaves nothing half-written.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn has_tickets(&self) -> bool {
-        !self.state().tickets.is_empty()
-    }
-
-    fn next(&self) -> Next<'_> {
-        let mut state = self.state();
-        if let Some(ticket) = state.tickets.pop_front() {
-            return Next::Ticket(ticket);
-        }
-        if state.is_closed {
-            return Next::End;
-        }
-        state.waiting += 1;
-        Next::Later(Waiting(self))
-    }
-}
-
-/// What a slot finds.
-enum Next<'a> {
-    Ticket(Arc<Ticket>),
-    End,
-    Later(Waiting<'a>),
 }
 
 /// The end of the driver. Without it the queue is closed.
@@ -134,21 +111,31 @@ impl TicketQueue {
 
     /// The next ticket; `None` = the host is ending. Dropping the future loses nothing.
     pub(super) async fn one(&self) -> Option<Arc<Ticket>> {
-        loop {
-            let mut arrived = pin!(self.shared.arrived.notified());
-            // What comes from here on wakes this slot.
-            arrived.as_mut().enable();
-            let _waiting = match self.shared.next() {
-                Next::Ticket(ticket) => return Some(ticket),
-                Next::End => return None,
-                Next::Later(waiting) => waiting,
-            };
-            poll_fn(|context| match arrived.as_mut().poll(context) {
-                Poll::Pending if self.shared.has_tickets() => Poll::Ready(()),
-                polled => polled,
-            })
-            .await;
-        }
+        let mut arrived = pin!(self.shared.arrived.notified());
+        let mut waiting = None;
+        poll_fn(|context| {
+            loop {
+                // What comes from here on wakes this slot.
+                let is_woken = arrived.as_mut().poll(context).is_ready();
+                let mut state = self.shared.state();
+                if let Some(ticket) = state.tickets.pop_front() {
+                    return Poll::Ready(Some(ticket));
+                }
+                if state.is_closed {
+                    return Poll::Ready(None);
+                }
+                if waiting.is_none() {
+                    state.waiting += 1;
+                    waiting = Some(Waiting(&self.shared));
+                }
+                if !is_woken {
+                    return Poll::Pending;
+                }
+                // Another slot has the ticket.
+                arrived.set(self.shared.arrived.notified());
+            }
+        })
+        .await
     }
 
     /// Wait until it is this slot's turn to gather, and a ticket is there.

@@ -164,7 +164,7 @@ pub fn each_ticket_ends_once_and_every_slot_ends() {
     let (sender, queue) = ticket_queue::channel(TICKETS);
     let (event_sender, events) = slot_events::channel();
     let start = || slot(queue.clone(), event_sender.clone());
-    let (spawned, lent) = lend(start());
+    let (spawned, lent) = lend(Box::pin(start()));
     let others = [(); SLOTS - 1].map(|()| {
         let slot = start();
         thread::spawn(move || block_on(slot))
