@@ -79,19 +79,25 @@ impl Handler for Script {
     fn slot(&self) {}
 
     async fn run<'a>(&'a self, _slot: &'a mut (), call: Call<'a>) -> Report {
-        Report {
-            outcome: self.act(call).await,
-            digest: self.digest(),
-            log_bytes_dropped: 0,
-            effects: None,
-            log: None,
-            trace: None,
-            took: call.began.elapsed(),
-        }
+        let outcome = self.act(call).await;
+        report(outcome, self.digest(), call.began.elapsed())
     }
 
     fn digest(&self) -> Arc<str> {
         Arc::from("script")
+    }
+}
+
+/// The report of a handler that writes nothing and has no effects.
+pub fn report(outcome: Outcome, digest: Arc<str>, took: Duration) -> Report {
+    Report {
+        outcome,
+        digest,
+        log_bytes_dropped: 0,
+        effects: None,
+        log: None,
+        trace: None,
+        took,
     }
 }
 

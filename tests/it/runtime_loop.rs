@@ -11,7 +11,7 @@ use hostler::queue::stream::StreamOptions;
 use hostler::runtime::{Call, Exit, Handler, Report, Settings};
 use hostler::telemetry::metrics::Metrics;
 use hostler::wire::list::Framing;
-use hostler_tests::inprocess::Host;
+use hostler_tests::inprocess::{Host, report};
 use hostler_tests::redis::eventually;
 
 use crate::dlq_scene::{Kind, Scene, on_both};
@@ -197,15 +197,7 @@ impl Handler for Keeper {
 
     async fn run<'a>(&'a self, slot: &'a mut bool, call: Call<'a>) -> Report {
         *slot = true;
-        Report {
-            outcome: Outcome::Ack,
-            digest: self.digest(),
-            log_bytes_dropped: 0,
-            effects: None,
-            log: None,
-            trace: None,
-            took: call.began.elapsed(),
-        }
+        report(Outcome::Ack, self.digest(), call.began.elapsed())
     }
 
     fn idle_timeout(&self, slot: &bool) -> Option<Duration> {
@@ -256,18 +248,11 @@ impl Handler for Whereabouts {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.0.lock().unwrap().push([began, is_on_slots()]);
-        Report {
-            outcome: Outcome::Ack,
-            digest: self.digest(),
-            log_bytes_dropped: 0,
-            effects: None,
-            log: None,
-            trace: None,
-            took: match &*call.message.body {
-                b"slow" => Duration::from_millis(20),
-                _ => Duration::ZERO,
-            },
-        }
+        let took = match &*call.message.body {
+            b"slow" => Duration::from_millis(20),
+            _ => Duration::ZERO,
+        };
+        report(Outcome::Ack, self.digest(), took)
     }
 
     fn digest(&self) -> Arc<str> {

@@ -81,23 +81,14 @@ impl LentTask {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex as Shared;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread::{self, ThreadId};
 
     use futures_util::FutureExt;
-    use futures_util::task::{ArcWake, noop_waker, waker};
+    use futures_util::task::noop_waker;
     use tokio::sync::mpsc;
 
     use super::*;
-
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl ArcWake for Wakes {
-        fn wake_by_ref(wakes: &Arc<Self>) {
-            wakes.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
+    use crate::runtime::wakes::Wakes;
 
     /// Which numbers reached a task, and on which thread.
     type Notes = Arc<Shared<Vec<(u32, ThreadId)>>>;
@@ -121,8 +112,7 @@ mod tests {
         let (task, numbers, noted) = noting();
         let (spawned, lent) = lend(Box::pin(task));
         let mut spawned = Box::pin(spawned);
-        let wakes = Arc::new(Wakes::default());
-        let spawned_waker = waker(Arc::clone(&wakes));
+        let (wakes, spawned_waker) = Wakes::new();
         let mut context = Context::from_waker(&spawned_waker);
         // It has not begun.
         lent.run_here();
@@ -136,9 +126,9 @@ mod tests {
             let elsewhere = elsewhere.join().unwrap();
             assert_eq!(*noted.lock().unwrap(), [(1, elsewhere)]);
         });
-        let before = wakes.0.load(Ordering::SeqCst);
+        let before = wakes.count();
         numbers.try_send(2).unwrap();
-        assert_eq!(wakes.0.load(Ordering::SeqCst), before + 1);
+        assert_eq!(wakes.count(), before + 1);
         assert!(spawned.poll_unpin(&mut context).is_pending());
         assert_eq!(noted.lock().unwrap()[1], (2, thread::current().id()));
     }
@@ -148,14 +138,13 @@ mod tests {
         let (task, numbers, _) = noting();
         let (spawned, lent) = lend(Box::pin(task));
         let mut spawned = Box::pin(spawned);
-        let wakes = Arc::new(Wakes::default());
-        let spawned_waker = waker(Arc::clone(&wakes));
+        let (wakes, spawned_waker) = Wakes::new();
         let mut context = Context::from_waker(&spawned_waker);
         assert!(spawned.poll_unpin(&mut context).is_pending());
         drop(numbers);
-        let before = wakes.0.load(Ordering::SeqCst);
+        let before = wakes.count();
         lent.run_here();
-        assert!(wakes.0.load(Ordering::SeqCst) > before);
+        assert!(wakes.count() > before);
         assert!(spawned.poll_unpin(&mut context).is_ready());
         lent.run_here();
     }

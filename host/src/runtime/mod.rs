@@ -38,6 +38,8 @@ pub mod sandboxed;
 mod slot_events;
 pub mod ticket;
 mod ticket_queue;
+#[cfg(test)]
+mod wakes;
 pub mod workers;
 
 use std::sync::Arc;

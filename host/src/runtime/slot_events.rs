@@ -163,25 +163,14 @@ fn wake(woken: Option<Waker>) {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
-    use futures_util::task::{ArcWake, waker};
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Context;
 
     use super::*;
-
-    #[derive(Default)]
-    struct Wakes(AtomicUsize);
-
-    impl ArcWake for Wakes {
-        fn wake_by_ref(wakes: &Arc<Self>) {
-            wakes.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
+    use crate::runtime::wakes::Wakes;
 
     /// A driver that sleeps, and how often it is woken.
     fn asleep(receiver: &EventReceiver<usize>) -> Arc<Wakes> {
-        let wakes = Arc::new(Wakes::default());
-        let waker = waker(Arc::clone(&wakes));
+        let (wakes, waker) = Wakes::new();
         let mut none = Vec::new();
         let mut waits = pin!(receiver.wait(&mut none));
         assert!(
@@ -199,11 +188,11 @@ mod tests {
         for id in 0..CHUNK - 1 {
             sender.send(id).unwrap();
         }
-        assert_eq!(wakes.0.load(Ordering::SeqCst), 0);
+        assert_eq!(wakes.count(), 0);
         for id in 0..2 * CHUNK {
             sender.send(id).unwrap();
         }
-        assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+        assert_eq!(wakes.count(), 1);
         let mut events = Vec::new();
         receiver.take(&mut events);
         assert_eq!(events.len(), 3 * CHUNK - 1);
@@ -236,7 +225,7 @@ mod tests {
             std::future::pending::<()>().await;
         });
         assert!(slot.now_or_never().is_none());
-        assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+        assert_eq!(wakes.count(), 1);
         let mut events = Vec::new();
         receiver.take(&mut events);
         assert_eq!(events.len(), 1);
