@@ -5,7 +5,7 @@
 //! reports the outcome. A panic of the host in a call is caught: it is a fault of that attempt. For a
 //! handler of batches, a slot gathers several tickets and does the same with all of them.
 //!
-//! One of the slots may also run on the thread of the driver, which so handles a message that is alone.
+//! The driver may run one of the slots on its own thread: it does so for a message that is alone.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;

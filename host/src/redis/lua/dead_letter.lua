@@ -22,7 +22,7 @@ local most = tonumber(ARGV[4])
 local stops, trims = most > 0 and ARGV[5] == 'stop', most > 0 and ARGV[5] ~= 'stop'
 local before = most > 0 and redis.call('XLEN', KEYS[2])
 local done = {}
--- Only the last copy trims: until then the queue has as many entries more as one call has copies.
+-- Only the last copy trims the queue: others see it after that. If the last one is not written, the next call trims.
 local function write(copy, is_last)
   if trims and is_last then
     return redis.pcall('XADD', KEYS[2], 'MAXLEN', '~', ARGV[4], '*', unpack(copy))
