@@ -32,13 +32,13 @@ const HELD_BEYOND: usize = 32 << 20;
 const RESERVED: usize = 4 << 20;
 /// A smaller message is not counted: the bounds of the number of messages are enough.
 const COUNTED_MIN: usize = 4 << 10;
-/// The most entries of a stream that one plain command reads: more makes it no faster. Redis writes all of them,
-/// however large they turn out to be.
-const PLAIN_MAX: usize = 256;
+/// The most entries of a stream that one plain command reads. Redis writes all of them, however large they turn out
+/// to be.
+const PLAIN_MAX: usize = 512;
 /// The fewest: where fewer fit, they are large, and a script reads them.
 const PLAIN_MIN: usize = 16;
 /// The bytes that one plain command should bring.
-const PLAIN_BYTES: usize = 128 << 10;
+const PLAIN_BYTES: usize = 256 << 10;
 /// How many bytes an entry takes beside its fields.
 const ENTRY_BYTES: usize = 64;
 /// How often a fetch that waits for room looks whether it is to return.

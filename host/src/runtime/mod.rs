@@ -139,7 +139,7 @@ impl Settings {
                 paused: false,
                 concurrency: 16,
                 batch: 1,
-                prefetch_max: 1024,
+                prefetch_max: 4096,
                 ahead: Duration::from_millis(20),
                 min_idle: Duration::from_secs(30),
                 orphan_scan: Duration::from_secs(1),

@@ -20,7 +20,7 @@ section! { "Handler";
 
     /// The most deliveries that a host holds beyond the running ones. The real number follows the speed of
     /// the handler: about 20 ms of work.
-    PREFETCH: NonZeroU32 = ("prefetch", "N").default("1024").range(|| up_to(10_000));
+    PREFETCH: NonZeroU32 = ("prefetch", "N").default("4096").range(|| up_to(10_000));
 
     /// The most messages in one call of a handler of batches (world `batch`). Other handlers always get one.
     BATCH_SIZE: NonZeroU32 = ("batch_size", "N").default("16").range(|| up_to(1_000));

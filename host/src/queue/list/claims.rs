@@ -28,7 +28,8 @@ pub(super) const CLAIMS_MAX: usize = 256;
 pub(super) const ORPHANS_MAX: usize = 100;
 /// Between two looks where Redis does not let us wait, or cannot wake us; jittered.
 const POLL: Duration = Duration::from_millis(100);
-/// How many entries of a processing list one script looks at: more than a host ever holds.
+/// How many entries of a processing list one script looks at, the oldest first. A host may hold more: the next scan
+/// looks at those, when the oldest are gone.
 const ENTRIES_MAX: usize = 4096;
 /// How many records one script looks at.
 const RECORDS_MAX: usize = 1000;
