@@ -235,6 +235,15 @@ struct Whereabouts(Mutex<Vec<[bool; 2]>>);
 
 const SLOTS: &str = "slots";
 
+fn slots_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name(SLOTS)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
 impl Handler for Whereabouts {
     type Slot = ();
 
@@ -262,12 +271,7 @@ impl Handler for Whereabouts {
 
 #[tokio::test]
 async fn a_message_that_is_alone_begins_on_the_thread_of_the_loop_while_attempts_are_brief() {
-    let slots = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name(SLOTS)
-        .enable_all()
-        .build()
-        .unwrap();
+    let slots = slots_runtime();
     let scene = Scene::new(Kind::Stream).await;
     let options = QueueOptions::Stream(stream_options());
     let queue = options.open(scene.connector()).await.unwrap();
@@ -295,5 +299,53 @@ async fn a_message_that_is_alone_begins_on_the_thread_of_the_loop_while_attempts
     ];
     assert_eq!(*handler.0.lock().unwrap(), expected);
     assert_eq!(host.drain().await, Exit::Drained);
+    slots.shutdown_background();
+}
+
+/// A handler that notes for each preparation whether it was on a thread of the slots.
+#[derive(Debug, Default)]
+struct Preparing(Mutex<Vec<bool>>);
+
+impl Handler for Preparing {
+    type Slot = ();
+
+    fn slot(&self) {}
+
+    async fn run<'a>(&'a self, _slot: &'a mut (), _call: Call<'a>) -> Report {
+        report(Outcome::Ack, self.digest(), Duration::ZERO)
+    }
+
+    async fn prepare<'a>(&'a self, _slot: &'a mut ()) {
+        let is_on_slots = std::thread::current().name() == Some(SLOTS);
+        self.0.lock().unwrap().push(is_on_slots);
+    }
+
+    fn digest(&self) -> Arc<str> {
+        Arc::from("preparing")
+    }
+}
+
+#[tokio::test]
+async fn the_loop_prepares_its_slot_when_nothing_is_left_to_do() {
+    let slots = slots_runtime();
+    for kind in [Kind::Stream, Kind::List] {
+        let scene = Scene::new(kind).await;
+        let options = ways(kind, Duration::from_secs(30)).swap_remove(0);
+        let queue = options.open(scene.connector()).await.unwrap();
+        let handler = Arc::new(Preparing::default());
+        let prepared = || handler.0.lock().unwrap().clone();
+        let host = Host::with_slots(queue, running(None), &handler, slots.handle());
+        // The first one shows that attempts are brief. Each of the others is handled by the loop.
+        for n in 0..4 {
+            scene.send("ack").await;
+            eventually(
+                "the message is acknowledged, and the slot prepared",
+                async || host.metrics.summary().acked == n + 1 && prepared().len() as u64 == n,
+            )
+            .await;
+        }
+        assert_eq!(prepared(), [false; 3]);
+        assert_eq!(host.drain().await, Exit::Drained);
+    }
     slots.shutdown_background();
 }

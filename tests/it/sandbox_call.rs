@@ -169,6 +169,37 @@ async fn a_fresh_instance_remembers_nothing() {
 }
 
 #[tokio::test]
+async fn an_instance_that_is_made_ahead_serves_one_message_like_any_other() {
+    let mut rig = Rig::scripted(&Settings::default());
+    let has_instance = |rig: &Rig| rig.slot.idle_timeout().is_some();
+    for _ in 0..3 {
+        rig.sandbox.prepare(&mut rig.slot).await;
+        assert!(has_instance(&rig));
+        // Another one would be one too many.
+        rig.sandbox.prepare(&mut rig.slot).await;
+        let report = rig.run("count").await;
+        assert_eq!(report.outcome, dropped("1"));
+        assert!(report.fresh);
+        assert!(!has_instance(&rig));
+    }
+    // Its limits and its deadline are those of the attempt.
+    rig.sandbox.prepare(&mut rig.slot).await;
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    let left: u64 = rig.reason("deadline").await.parse().unwrap();
+    assert!((4950..=5000).contains(&left), "{left} of 5000 ms are left");
+    rig.sandbox.prepare(&mut rig.slot).await;
+    assert_eq!(rig.fault("trap").await.kind, FaultKind::Trap);
+    assert!(!has_instance(&rig));
+    // It is dropped with the slot's time, and is of no use to another handler.
+    rig.sandbox.prepare(&mut rig.slot).await;
+    rig.slot.on_idle();
+    assert!(!has_instance(&rig));
+    rig.sandbox.prepare(&mut rig.slot).await;
+    rig.sandbox = Rig::guest("saboteur", &Settings::default()).sandbox;
+    assert_eq!(rig.reason("count").await, "1");
+}
+
+#[tokio::test]
 async fn a_reused_instance_serves_as_many_messages_as_configured() {
     let mut rig = Rig::scripted(&reused(3));
     let mut counts = Vec::new();

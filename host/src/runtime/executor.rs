@@ -7,11 +7,12 @@
 //!
 //! The driver may run one of the slots on its own thread: it does so for a message that is alone.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Instant;
 
 use futures_util::FutureExt;
@@ -39,6 +40,8 @@ pub struct SlotState {
     cancelled: Arc<Cancelled>,
     /// Messages whose handler runs now.
     running: AtomicUsize,
+    /// The slot is to make ready what its next call needs, while it waits.
+    prepares: AtomicBool,
 }
 
 /// State that the slots and the driver share.
@@ -62,11 +65,13 @@ pub struct Shared {
     pub logs: LogSink,
 }
 
+/// The slot that may run elsewhere.
+const LENT: usize = 0;
+
 /// The slots that run.
 #[derive(Debug)]
 pub(super) struct Slots {
     tasks: JoinSet<()>,
-    /// The first one.
     lent: Option<LentTask>,
     /// The runtime of the tasks: their timers belong to it.
     home: Handle,
@@ -79,6 +84,12 @@ impl Slots {
         if let Some(lent) = &self.lent {
             lent.run_here();
         }
+    }
+
+    /// Let that slot make ready what its next call needs, on this thread.
+    pub(super) fn prepare_one_here(&self, shared: &Shared) {
+        shared.slots[LENT].prepares.store(true, Ordering::Relaxed);
+        self.run_one_here();
     }
 
     /// End them, even in the middle of a call.
@@ -110,11 +121,11 @@ pub(super) fn start<H: Handler>(
         };
         let (queue, events) = (queue.clone(), events.clone());
         let serve: Boxed = Box::pin(async move { events.flushing(slot.serve(queue)).await });
-        if slots.lent.is_some() {
-            slots.tasks.spawn_on(serve, attempts);
-        } else {
+        if number == LENT {
             let (serve, lent) = lent_task::lend(serve);
             slots.lent = Some(lent);
+            slots.tasks.spawn_on(serve, attempts);
+        } else {
             slots.tasks.spawn_on(serve, attempts);
         }
     }
@@ -221,13 +232,24 @@ impl<H: Handler> Slot<H> {
     async fn wait<T>(&mut self, next: impl Future<Output = T>) -> T {
         let mut next = pin!(next);
         self.handler.on_wait(&mut self.state);
-        if let Some(idle) = self.handler.idle_timeout(&self.state) {
-            match tokio::time::timeout(idle, &mut next).await {
-                Ok(next) => return next,
+        loop {
+            let prepares = &self.shared.slots[self.number].prepares;
+            // `None`: the slot is to prepare.
+            let told = poll_fn(|context| match next.as_mut().poll(context) {
+                Poll::Ready(next) => Poll::Ready(Some(next)),
+                Poll::Pending if prepares.swap(false, Ordering::Relaxed) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            });
+            let told = match self.handler.idle_timeout(&self.state) {
+                Some(idle) => tokio::time::timeout(idle, told).await,
+                None => Ok(told.await),
+            };
+            match told {
+                Ok(Some(next)) => return next,
+                Ok(None) => self.handler.prepare(&mut self.state).await,
                 Err(_) => self.handler.on_idle(&mut self.state),
             }
         }
-        next.await
     }
 
     /// Serve several messages in one call. `None`: the host is ending.

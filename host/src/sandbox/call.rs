@@ -50,7 +50,7 @@ pub struct Report {
     pub duration: Duration,
     /// Bytes of linear memory of the instance at the end; memory never shrinks.
     pub memory_bytes: usize,
-    /// Whether a new instance was made; false = one was reused.
+    /// Whether it was the first call of the instance; false = one was reused.
     pub fresh: bool,
     /// Bytes of stdout and stderr that exceeded the limits and were dropped.
     pub log_bytes_dropped: u64,
@@ -157,15 +157,14 @@ impl Loaded {
         };
         let deadline = started + self.shared.limits.wall;
         let attempt = Attempt::new(calls, deadline, &self.shared);
-        let reusable = slot.reusable(self, started);
-        let fresh = reusable.is_none();
-        let mut live = match reusable {
+        let mut live = match slot.reusable(self, started) {
             Some(mut live) => {
                 live.store.data_mut().begin(attempt);
                 live
             }
             None => Live::new(self, &slot.meter, attempt, started),
         };
+        let fresh = !live.is_used();
         live.store.set_epoch_deadline(1);
         slot.meter.begin();
         let end = {

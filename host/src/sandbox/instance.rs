@@ -4,9 +4,11 @@
 //! has reached its number of messages, has grown too large, was idle for too long, or belongs to
 //! another handler.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use tokio::time::sleep;
 use wasmtime::{PoolConcurrencyLimitError, Store};
 
@@ -90,6 +92,21 @@ impl Slot {
         None
     }
 
+    /// Make the instance of the next call now, unless there is one, or code of the component would run: that belongs to
+    /// an attempt, with its limits and its log. The next call makes what this could not.
+    pub(super) async fn prepare(&mut self, loaded: &Loaded) {
+        if loaded.starts || self.live.is_some() {
+            return;
+        }
+        let now = Instant::now();
+        let mut live = Live::new(loaded, &self.meter, Attempt::trial(now), now);
+        let made = AssertUnwindSafe(live.make()).catch_unwind().await;
+        match made {
+            Ok(Ok(_)) => self.live = Some(live),
+            Ok(Err(_)) | Err(_) => drop(drop_caught(live)),
+        }
+    }
+
     /// Keep the instance for the next call. Returns the time of the answer.
     pub(super) fn keep(&mut self, mut live: Live) -> Instant {
         live.used = Instant::now();
@@ -132,6 +149,11 @@ impl Live {
         }
     }
 
+    /// Whether it has served a message.
+    pub(super) fn is_used(&self) -> bool {
+        self.served > 0
+    }
+
     /// Whether the instance is made.
     pub(super) fn is_made(&self) -> bool {
         self.handle.is_some()
@@ -142,12 +164,18 @@ impl Live {
         if let Some(handle) = self.handle {
             return Ok(handle);
         }
-        let instance = loop {
-            match self.runner.pre.instantiate_async(&mut self.store).await {
+        loop {
+            match self.make().await {
                 Err(error) if error.is::<PoolConcurrencyLimitError>() => sleep(POOL_RETRY).await,
-                made => break made?,
+                made => return made,
             }
-        };
+        }
+    }
+
+    /// Make the instance.
+    async fn make(&mut self) -> wasmtime::Result<Handle> {
+        let pre = &self.runner.pre;
+        let instance = pre.instantiate_async(&mut self.store).await?;
         let handle = self.runner.export.function(&mut self.store, &instance)?;
         self.handle = Some(handle);
         Ok(handle)

@@ -131,6 +131,11 @@ impl Sandbox {
         Slot::default()
     }
 
+    /// Make the instance of the slot's next call now, if no code of the component runs for that.
+    pub async fn prepare(&self, slot: &mut Slot) {
+        slot.prepare(&self.0).await;
+    }
+
     /// Run one attempt. Needs a tokio runtime with its time driver.
     ///
     /// Never fails and never panics: an error is a fault in the outcome. Dropping the future ends

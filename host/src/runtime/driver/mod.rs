@@ -83,6 +83,8 @@ pub struct Driver {
     handed_out: usize,
     /// The last attempt was brief.
     is_brief: bool,
+    /// This thread ran a slot, which has not prepared for its next message yet.
+    ran_slot: bool,
     slot_events: EventReceiver<SlotEvent>,
     executor: TicketSender,
     /// Tickets for the executor, in one go.
@@ -153,6 +155,7 @@ impl Driver {
             slots,
             handed_out: 0,
             is_brief: false,
+            ran_slot: false,
             slot_events,
             executor,
             released: Vec::new(),
@@ -207,6 +210,7 @@ impl Driver {
             if self.drain_deadline.is_some_and(|deadline| now >= deadline) {
                 return self.time_out();
             }
+            self.prepare_slot();
             let deadline = self.clock.at(self.deadline(now)).into();
             tokio::select! {
                 biased;
@@ -257,8 +261,18 @@ impl Driver {
         }
         if count == 1 && self.tickets.len() == 1 && self.is_brief {
             self.slots.run_one_here();
+            self.ran_slot = true;
         }
         self.executor.wake(count);
+    }
+
+    /// What the next message that is alone needs is made when nothing else is left to do, while the code for it is in
+    /// the caches of this core.
+    fn prepare_slot(&mut self) {
+        if self.ran_slot && self.is_brief && self.ledger.is_empty() {
+            self.ran_slot = false;
+            self.slots.prepare_one_here(&self.shared);
+        }
     }
 
     /// Let the rollout monitor act on the ledger.
