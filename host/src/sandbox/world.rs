@@ -1,8 +1,11 @@
 //! The WIT types of a handler, and the search for the handler's function in a component.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{
-    Component, ComponentExportIndex, ComponentType, Instance, Lower, TypedFunc,
+    Component, ComponentExportIndex, ComponentNamedList, ComponentType, Instance, Lift, Lower,
+    TypedFunc,
 };
 use wasmtime::{AsContextMut, Engine, Store};
 
@@ -226,12 +229,14 @@ impl<'a> MessageParam<'a> {
 }
 
 /// The handler's function in a component.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Export {
     /// The full name of the interface.
     pub(super) name: String,
     interface: Interface,
     index: ComponentExportIndex,
+    /// An instance had a function of the right type there. It is a type of the component, so all of them have.
+    is_right: AtomicBool,
 }
 
 /// Find the one handler that a component exports.
@@ -312,6 +317,7 @@ fn export(
         name: display_name(name),
         interface,
         index,
+        is_right: AtomicBool::new(false),
     })
 }
 
@@ -325,15 +331,42 @@ impl Export {
         store: impl AsContextMut,
         instance: &Instance,
     ) -> wasmtime::Result<Handle> {
-        let index = self.index;
         Ok(match self.interface {
-            Interface::Message => Handle::One(instance.get_typed_func(store, index)?),
-            Interface::Batch => Handle::Batch(instance.get_typed_func(store, index)?),
-            Interface::Spin => Handle::Spin(instance.get_typed_func(store, index)?),
-            Interface::Sqs => Handle::Sqs(instance.get_typed_func(store, index)?),
-            Interface::Wasmcloud => Handle::Wasmcloud(instance.get_typed_func(store, index)?),
-            Interface::Run => Handle::Run(instance.get_typed_func(store, index)?),
+            Interface::Message => Handle::One(self.typed(store, instance)?),
+            Interface::Batch => Handle::Batch(self.typed(store, instance)?),
+            Interface::Spin => Handle::Spin(self.typed(store, instance)?),
+            Interface::Sqs => Handle::Sqs(self.typed(store, instance)?),
+            Interface::Wasmcloud => Handle::Wasmcloud(self.typed(store, instance)?),
+            Interface::Run => Handle::Run(self.typed(store, instance)?),
         })
+    }
+
+    /// The type is checked in the first instance: for each instance it would be a part of a short call that can be
+    /// measured.
+    #[expect(
+        unsafe_code,
+        reason = "wasmtime can only be told here that the type was checked"
+    )]
+    fn typed<P, R>(
+        &self,
+        mut store: impl AsContextMut,
+        instance: &Instance,
+    ) -> wasmtime::Result<TypedFunc<P, R>>
+    where
+        P: ComponentNamedList + Lower,
+        R: ComponentNamedList + Lift,
+    {
+        if self.is_right.load(Ordering::Relaxed) {
+            let function = instance.get_func(&mut store, self.index);
+            let function = function.ok_or_else(|| wasmtime::format_err!("it is missing"))?;
+            // SAFETY: the index is of one component, and finds nothing in an instance of another one. `function` asks
+            // for one type, that of `interface`, which does not change. An instance of this component had a function of
+            // that type there, and the type of an export is a part of the component.
+            return Ok(unsafe { TypedFunc::new_unchecked(function) });
+        }
+        let function = instance.get_typed_func(store, self.index)?;
+        self.is_right.store(true, Ordering::Relaxed);
+        Ok(function)
     }
 
     pub(super) fn is_program(&self) -> bool {
