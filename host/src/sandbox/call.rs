@@ -189,10 +189,11 @@ impl Loaded {
             _ => self.end_of_log(&live, trapped_in),
         };
         // An instance is dropped after a fault.
-        let stays =
-            answered.is_ok() && live.record_answers(messages.len(), memory_bytes, &self.reuse);
-        let (closed, ended) = match stays {
-            true => (Ok(()), slot.keep(live)),
+        let (closed, ended) = match answered.is_ok() {
+            true if live.record_answers(messages.len(), memory_bytes, &self.reuse) => {
+                (Ok(()), slot.keep(live))
+            }
+            true => slot.end(live, started),
             false => (drop_caught(live), Instant::now()),
         };
         let answer = match (answered, closed) {

@@ -2,8 +2,9 @@
 //!
 //! An instance is dropped after a fault. Otherwise it serves the next message of its slot, unless it
 //! has reached its number of messages, has grown too large, was idle for too long, or belongs to
-//! another handler.
+//! another handler. Then it is dropped, too; where the slot is prepared for each call, when it is prepared next.
 
+use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,10 +28,17 @@ const POOL_RETRY: Duration = Duration::from_millis(1);
 /// The longest time that consecutive calls of a slot may block the other slots of the thread.
 const YIELD_AFTER: Duration = Duration::from_millis(1);
 
+/// The instance of a call that took longer than this is dropped with the answer: it may be large.
+const DROP_LATER: Duration = Duration::from_millis(1);
+
 /// A slot of the executor: runs one call at a time, and keeps an instance for the next call.
 #[derive(Default)]
 pub struct Slot {
     live: Option<Live>,
+    /// The instance of an earlier call, which waits to be dropped.
+    ended: Option<Live>,
+    /// [`Slot::prepare`] was called since the last call.
+    prepared: bool,
     pub(super) meter: Arc<Meter>,
     /// The time that calls took since the last yield, at most.
     busy: Duration,
@@ -47,13 +55,21 @@ impl std::fmt::Debug for Slot {
 impl Slot {
     /// The idle time after which [`Slot::on_idle`] must be called; `None` = the slot has no instance.
     pub fn idle_timeout(&self) -> Option<Duration> {
-        self.live.as_ref().map(|live| live.idle)
+        let live = self.live.as_ref().or(self.ended.as_ref());
+        live.map(|live| live.idle)
     }
 
-    /// Drop the instance and free its memory.
+    /// Drop the instances and free their memory.
     pub fn on_idle(&mut self) {
-        if let Some(live) = self.live.take()
-            && let Err(payload) = drop_caught(live)
+        self.drop_ended();
+        self.ended = self.live.take();
+        self.drop_ended();
+    }
+
+    /// Drop the instance that has ended.
+    fn drop_ended(&mut self) {
+        if let Some(ended) = self.ended.take()
+            && let Err(payload) = drop_caught(ended)
         {
             // No attempt runs, so no message is charged.
             tracing::error!(
@@ -82,6 +98,7 @@ impl Slot {
     /// Take the instance for the next call, if it can be reused. If the future of the call is dropped,
     /// the instance is dropped too.
     pub(super) fn reusable(&mut self, loaded: &Loaded, now: Instant) -> Option<Live> {
+        self.drop_ended();
         let fits = |live: &Live| {
             live.generation == loaded.generation && now.duration_since(live.used) < live.idle
         };
@@ -92,9 +109,12 @@ impl Slot {
         None
     }
 
-    /// Make the instance of the next call now, unless there is one, or code of the component would run: that belongs to
-    /// an attempt, with its limits and its log. The next call makes what this could not.
+    /// Drop the instance that has ended, and make the one of the next call now, unless there is one, or code of the
+    /// component would run: that belongs to an attempt, with its limits and its log. The next call makes what this
+    /// could not.
     pub(super) async fn prepare(&mut self, loaded: &Loaded) {
+        self.drop_ended();
+        self.prepared = true;
         if loaded.starts || self.live.is_some() {
             return;
         }
@@ -111,6 +131,26 @@ impl Slot {
     pub(super) fn keep(&mut self, mut live: Live) -> Instant {
         live.used = Instant::now();
         self.live.insert(live).used
+    }
+
+    /// Drop an instance that has answered a call, and return the time of the answer. If the slot was prepared for this
+    /// call, it will be prepared again soon: then that drops the instance, and a short call does not wait for it.
+    ///
+    /// # Errors
+    /// The payload of a panic of the host.
+    pub(super) fn end(
+        &mut self,
+        live: Live,
+        started: Instant,
+    ) -> (Result<(), Box<dyn Any + Send>>, Instant) {
+        if std::mem::take(&mut self.prepared) {
+            let ended = Instant::now();
+            if ended.saturating_duration_since(started) < DROP_LATER {
+                self.ended = Some(live);
+                return (Ok(()), ended);
+            }
+        }
+        (drop_caught(live), Instant::now())
     }
 }
 
