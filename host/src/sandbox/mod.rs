@@ -131,7 +131,8 @@ impl Sandbox {
         Slot::default()
     }
 
-    /// Make the instance of the slot's next call now, if no code of the component runs for that.
+    /// Drop the instance of the slot's last call, if it waits for that, and make the one of the next call, if no code of the
+    /// component runs for that.
     pub async fn prepare(&self, slot: &mut Slot) {
         slot.prepare(&self.0).await;
     }

@@ -266,8 +266,8 @@ impl Driver {
         self.executor.wake(count);
     }
 
-    /// What the next message that is alone needs is made when nothing else is left to do, while the code for it is in
-    /// the caches of this core.
+    /// What the last message has left is released, and what the next message that is alone needs is made, when nothing
+    /// else is left to do, while the code for it is in the caches of this core.
     fn prepare_slot(&mut self) {
         if self.ran_slot && self.is_brief && self.ledger.is_empty() {
             self.ran_slot = false;
