@@ -453,6 +453,21 @@ impl RawRedis {
         })
     }
 
+    /// The number behind this name in a section of `INFO`; 0 where the name is missing.
+    pub async fn info(&self, section: &str, name: &str) -> u64 {
+        let text = self.text(&format!("INFO {section}")).await;
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.map_or(0, |rest| {
+            let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
+            digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+        })
+    }
+
+    /// How many commands the server has carried out, those in scripts and this one among them.
+    pub async fn commands(&self) -> u64 {
+        self.info("stats", "total_commands_processed:").await
+    }
+
     /// Add an entry with this body; returns its id.
     pub async fn add(&self, stream: &str, body: &str) -> String {
         let words = [

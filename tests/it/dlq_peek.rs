@@ -7,7 +7,7 @@ use hostler::delivery::policy::Reason;
 use hostler::wire::stream::{MissingBody, Options};
 
 use crate::dlq_scene::{Kind, Letter, Scene, on_both};
-use crate::scene::{DEAD, number};
+use crate::scene::DEAD;
 
 on_both! {
     the_whole_queue_is_counted_and_the_newest_entries_are_shown
@@ -102,8 +102,7 @@ async fn large_entries_of_a_stream_are_counted_in_short_scripts() {
     assert_eq!((peek.total, peek.by_reason["trap"]), (40, 40));
     // Each script stops after some megabytes.
     assert!(scene.calls("evalsha").await >= 3);
-    let stats = scene.raw.text("INFO stats").await;
-    assert!(number(&stats, "total_net_output_bytes:") < 5 << 20);
+    assert!(scene.raw.info("stats", "total_net_output_bytes:").await < 5 << 20);
 }
 
 #[tokio::test]

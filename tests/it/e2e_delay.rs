@@ -222,7 +222,7 @@ async fn an_idle_host_asks_for_what_is_due_only_after_a_change() {
         };
         let host = HostOptions::at(&url).ready().await;
         let asked = scene.calls("zrangebyscore").await;
-        let (begun, before) = (Instant::now(), scene.commands().await);
+        let (begun, before) = (Instant::now(), scene.raw.commands().await);
         let reads = scene.calls("xreadgroup").await;
         let mut own = 1;
         eventually("it has waited for a while", async || {
@@ -230,7 +230,7 @@ async fn an_idle_host_asks_for_what_is_due_only_after_a_change() {
             scene.calls("xreadgroup").await >= reads + 4
         })
         .await;
-        let sent = scene.commands().await - before - own - 1;
+        let sent = scene.raw.commands().await - before - own - 1;
         let seconds = begun.elapsed().as_secs_f64();
         // It waited for eight seconds: eighty looks at two sets.
         let asked = scene.calls("zrangebyscore").await - asked;

@@ -16,7 +16,7 @@ use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually};
 use hostler_tests::witness::Witness;
 
 use crate::queue_scene::Scene;
-use crate::scene::{connector, fetch, number};
+use crate::scene::{connector, fetch};
 use crate::{list_scene, security_user};
 
 const STREAM_LATER: &str = "{orders}:delayed";
@@ -105,10 +105,7 @@ async fn inspect_shows_delayed_messages_and_an_until_empty_host_waits_for_them()
     })
     .await;
     // The host has checked its backlog again several times: otherwise it would have ended.
-    let checks = async || {
-        let stats = raw.text("INFO commandstats").await;
-        number(&stats, "cmdstat_zcard:calls=")
-    };
+    let checks = async || raw.info("commandstats", "cmdstat_zcard:calls=").await;
     let seen = checks().await;
     eventually("the host checks again", async || checks().await >= seen + 3).await;
     assert_eq!(raw.number(&format!("ZCARD {STREAM_LATER}")).await, 2);

@@ -14,7 +14,7 @@ use hostler::wire::list::{self, Codec, Framing};
 use hostler_tests::redis::{RedisOptions, RedisServer};
 use redis::Value;
 
-use crate::scene::{connector, number};
+use crate::scene::connector;
 
 fn publisher(server: &RedisServer, destination: impl Into<Destination>) -> Publisher {
     Publisher::new(&connector(&server.url()), destination)
@@ -74,8 +74,7 @@ async fn thousands_of_messages_take_few_round_trips_and_keep_their_order() {
     assert_eq!(receipts, ids.collect::<Vec<_>>());
 
     // The server reads about once per batch, not once per message.
-    let stats = redis.text("INFO stats").await;
-    let reads = number(&stats, "total_reads_processed:");
+    let reads = redis.info("stats", "total_reads_processed:").await;
     assert!(
         (1..1_000).contains(&reads),
         "{reads} reads for 10,000 messages"

@@ -183,33 +183,17 @@ impl<K> Scene<K> {
 
     /// How often the server ran this command.
     pub(crate) async fn calls(&self, command: &str) -> u64 {
-        let stats = self.raw.text("INFO commandstats").await;
-        number(&stats, &format!("cmdstat_{command}:calls="))
-    }
-
-    /// How many commands the server has carried out, those in scripts and this one among them.
-    pub(crate) async fn commands(&self) -> u64 {
-        let stats = self.raw.text("INFO stats").await;
-        number(&stats, "total_commands_processed:")
+        let name = format!("cmdstat_{command}:calls=");
+        self.raw.info("commandstats", &name).await
     }
 
     /// Wait until so many clients wait for messages.
     pub(crate) async fn blocked(&self, clients: u64) {
         eventually(&format!("{clients} clients wait"), async || {
-            let info = self.raw.text("INFO clients").await;
-            number(&info, "blocked_clients:") == clients
+            self.raw.info("clients", "blocked_clients:").await == clients
         })
         .await;
     }
-}
-
-/// The number behind this name in a text of `INFO`; 0 where the name is missing.
-pub(crate) fn number(info: &str, name: &str) -> u64 {
-    let line = info.lines().find_map(|line| line.strip_prefix(name));
-    line.map_or(0, |rest| {
-        let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
-        digits.unwrap().parse().unwrap()
-    })
 }
 
 /// A server for [`Scene::take_all_slots`].
