@@ -459,7 +459,8 @@ impl RawRedis {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.map_or(0, |rest| {
             let digits = rest.split(|c: char| !c.is_ascii_digit()).next();
-            digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+            let digits = digits.unwrap_or_default();
+            digits.parse().expect("INFO has a number behind this name")
         })
     }
 
