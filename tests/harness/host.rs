@@ -314,11 +314,15 @@ impl Host {
 
     /// What its admin server says to `GET <path>`: status and body.
     pub fn get(&self, path: &str) -> (u16, String) {
-        let address = locked(&self.log)
+        get(&self.admin_address(), path).expect("the admin server answers")
+    }
+
+    /// The address of its admin server.
+    pub fn admin_address(&self) -> String {
+        locked(&self.log)
             .iter()
             .find_map(|line| line.text("address").map(str::to_owned))
-            .expect("the host has an admin server");
-        get(&address, path).expect("the admin server answers")
+            .expect("the host has an admin server")
     }
 
     /// The series of `/metrics`, without the labels of the queue.
@@ -427,7 +431,7 @@ impl Drop for Host {
 /// It does not answer.
 pub fn get(address: &str, path: &str) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: host\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     let mut answer = String::new();
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(request.as_bytes())?;

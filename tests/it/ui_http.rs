@@ -53,22 +53,7 @@ impl Dashboard {
         headers: &[(&str, &str)],
         body: &str,
     ) -> (u16, String, String) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
-        if !headers.iter().any(|(name, _)| *name == "Host") {
-            request.push_str(&format!("Host: {}\r\n", self.address));
-        }
-        for (name, value) in headers {
-            request.push_str(&format!("{name}: {value}\r\n"));
-        }
-        request.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, head.to_lowercase(), body.to_owned())
+        send(&self.address, method, path, headers, body)
     }
 
     fn get(&self, path: &str) -> Value {
@@ -95,6 +80,73 @@ impl Dashboard {
             serde_json::from_str(&body).unwrap_or(Value::String(body)),
         )
     }
+}
+
+/// Send a request to this address: status, headers, body.
+fn send(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    if !headers.iter().any(|(name, _)| *name == "Host") {
+        request.push_str(&format!("Host: {address}\r\n"));
+    }
+    for (name, value) in headers {
+        request.push_str(&format!("{name}: {value}\r\n"));
+    }
+    request.push_str(&format!("Content-Length: {}\r\n\r\n{body}", body.len()));
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, head.to_lowercase(), body.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_another_site_reads_nothing() {
+    let scene = Scene::new(Kind::Stream).await;
+    let host = scene.binary().admin().flag("ui", "true").ready().await;
+    let ui = Dashboard::start(&scene, false);
+    let admin = host.admin_address();
+    let paths = [
+        "/metrics",
+        "/live",
+        "/ready",
+        "/status",
+        "/ui",
+        "/ui/app.js",
+        "/ui/api/queues",
+    ];
+    for (address, paths) in [(&admin, &paths[..]), (&ui.address, &paths[4..])] {
+        for path in paths {
+            let status = |headers: &[(&str, &str)]| send(address, "GET", path, headers, "").0;
+            // Probes and scrapers say nothing, and the page what it is.
+            assert_eq!(status(&[]), 200, "{path}");
+            assert_eq!(status(&[("Sec-Fetch-Site", "same-origin")]), 200, "{path}");
+            let evil = [("Host", "evil.example")];
+            assert_eq!(status(&evil), 421, "{path}");
+            for foreign in [
+                ("Sec-Fetch-Site", "cross-site"),
+                ("Sec-Fetch-Site", "same-site"),
+                ("Origin", "http://evil.example"),
+            ] {
+                assert_eq!(status(&[foreign]), 403, "{path} {foreign:?}");
+            }
+            let opened = [
+                ("Sec-Fetch-Site", "cross-site"),
+                ("Sec-Fetch-Mode", "navigate"),
+                ("Sec-Fetch-Dest", "document"),
+            ];
+            assert_eq!(status(&opened), 200, "{path}: a person follows a link");
+        }
+    }
+    host.drained().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -376,10 +428,9 @@ async fn a_dead_letter_is_tried_with_a_handler_that_the_operator_named_and_no_ot
 async fn a_host_serves_the_dashboard_beside_its_metrics() {
     let scene = Scene::new(Kind::Stream).await;
     let host = scene.binary().admin().flag("ui", "true").ready().await;
-    let (status, page) = host.get("/ui");
-    // A name that is not this machine's is refused: this client calls it `host`.
-    assert_eq!(status, 421, "{page}");
-    assert_eq!(host.get("/ready").0, 200, "the probes do not care");
+    for path in ["/ui", "/ready"] {
+        assert_eq!(host.get(path).0, 200, "{path}");
+    }
     host.drained().await;
     let alone = scene.binary().flag("ui", "true").end().await;
     alone.expect_code(64);

@@ -8,7 +8,7 @@
 //! | `GET /status` | JSON: the served queue, the active rules and their origin, recent faults |
 //!
 //! The server only reads, and it shows no secrets. But its clients can see queue names and
-//! failures, so it listens on loopback by default. The number of connections is limited: beyond it,
+//! failures, so it listens on loopback by default, and pages of other sites get no answer (`guard`). The number of connections is limited: beyond it,
 //! the one that was used least recently is closed. So is one that sends no request for half a minute.
 
 use std::net::SocketAddr;
@@ -18,6 +18,7 @@ use std::time::Instant;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -28,6 +29,7 @@ use crate::telemetry::health::Health;
 use crate::telemetry::metrics::{Metrics, Summary};
 use crate::telemetry::status::{Shown, Status};
 
+mod guard;
 mod listener;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -85,12 +87,13 @@ impl Bound {
         if let Some(beside) = beside {
             router = router.merge(beside);
         }
-        listener::serve(self.listener, router).await;
+        self.serve_only(router).await;
     }
 
     /// Serve these routes alone, until the task is dropped.
     pub async fn serve_only(self, router: Router) {
-        listener::serve(self.listener, router).await;
+        let guard = middleware::from_fn_with_state(self.address, guard::guard);
+        listener::serve(self.listener, router.layer(guard)).await;
     }
 }
 

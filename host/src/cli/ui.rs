@@ -71,8 +71,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
                 reading: trying.reading,
                 attempts: attempts.clone(),
             };
-            let is_local = address.ip().is_loopback();
-            let ui = Ui::new(session.connector.clone(), token, is_local, Some(trials));
+            let ui = Ui::new(session.connector.clone(), token, Some(trials));
             let serve = bound.serve_only(ui.router());
             tokio::select! {
                 _ = stops.next() => {}

@@ -102,13 +102,7 @@ pub async fn serve(
     connected.watch();
     if let Some(bound) = serving {
         let dashboard = config.process.ui.as_ref().map(|dashboard| {
-            let is_local = bound.address().ip().is_loopback();
-            let ui = Ui::new(
-                connected.connector.clone(),
-                dashboard.token.clone(),
-                is_local,
-                None,
-            );
+            let ui = Ui::new(connected.connector.clone(), dashboard.token.clone(), None);
             tokio::spawn(ui.clone().observe());
             ui.router()
         });

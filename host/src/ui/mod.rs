@@ -47,8 +47,6 @@ struct Inner {
     connector: Connector,
     /// Needed for actions; `None` = there are no actions.
     token: Option<Secret>,
-    /// Bound to this machine only: requests must name it.
-    is_local: bool,
     course: Course,
     /// What dead letters may be tried with.
     trials: Option<Trials>,
@@ -68,19 +66,12 @@ pub struct Trials {
 }
 
 impl Ui {
-    /// The dashboard of this server. Without a token it only reads. `is_local`: the page is served to this
-    /// machine only. Without `trials`, nothing can be tried.
-    pub fn new(
-        connector: Connector,
-        token: Option<Secret>,
-        is_local: bool,
-        trials: Option<Trials>,
-    ) -> Self {
+    /// The dashboard of this server. Without a token it only reads. Without `trials`, nothing can be tried.
+    pub fn new(connector: Connector, token: Option<Secret>, trials: Option<Trials>) -> Self {
         Self(Arc::new(Inner {
             course: Course::default(),
             connector,
             token,
-            is_local,
             trials,
             turn: Semaphore::new(1),
         }))
