@@ -104,6 +104,24 @@ async fn only_what_a_rule_names_is_allowed() {
         let found = rig.reason(&format!("fetch:{denied}")).await;
         assert!(found.starts_with("Error::Denied"), "{denied}: {found}");
     }
+    for segment in [
+        "%c0%ae%c0%ae",
+        "%u002e%u002e",
+        "%ef%bc%8e%ef%bc%8e",
+        "\u{ff0e}\u{ff0e}",
+        "..%20",
+        "..%00",
+    ] {
+        let path = url(&web, &format!("/v1/{segment}/admin"));
+        let found = rig.reason(&format!("fetch:GET|{path}")).await;
+        let said = "of the rule: GET ";
+        assert!(
+            found.starts_with("Error::Denied")
+                && found.contains("servers may read the segment")
+                && found.contains(said),
+            "{found}"
+        );
+    }
     assert!(web.seen().is_empty(), "nothing was sent");
     assert_eq!(web.connections(), 0);
     assert_eq!(

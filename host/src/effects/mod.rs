@@ -31,6 +31,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use crate::delivery::key_value::Seen;
+use crate::delivery::text::{printable, truncated};
 use crate::effects::connect::{NOT_ALLOWED, Resolver, allowed_addresses, system_resolver};
 use crate::effects::denials::Denials;
 use crate::effects::http::{Allowed, Pool, headers};
@@ -49,6 +50,8 @@ use crate::tls;
 
 /// The longest method.
 const METHOD_MAX: usize = 32;
+/// The bytes of a segment of a path that an error shows.
+const SEGMENT_MAX: usize = 64;
 
 /// Everything that is granted outside the sandbox. Clones share it.
 #[derive(Clone)]
@@ -268,10 +271,21 @@ impl Provider for Effects {
         let method = method.ok_or_else(|| denied("the method is not valid".to_owned()))?;
         let mut rules = inner.rules.http.iter().enumerate();
         let Some((index, rule)) = rules.find(|(_, rule)| rule.allows(&method, &target)) else {
-            let why = "no rule of `[[grant.http]]` allows it";
-            inner
-                .denials
-                .log(origin, &what(), why, &suggestion(&method, &target));
+            let mut rules = inner.rules.http.iter();
+            let (why, rule) = match target.unclear() {
+                Some(segment) if rules.any(|rule| rule.names(&method, &target)) => {
+                    let shown = printable(truncated(segment, SEGMENT_MAX));
+                    let why = format!(
+                        "servers may read the segment `{shown}` in different ways, and leave the `path` of the rule"
+                    );
+                    (why, "a rule without `path`".to_owned())
+                }
+                _ => {
+                    let why = "no rule of `[[grant.http]]` allows it".to_owned();
+                    (why, suggestion(&method, &target))
+                }
+            };
+            inner.denials.log(origin, &what(), &why, &rule);
             return Err(denied(format!("{why}: {}", what())));
         };
         let headers = headers(&request.headers, &target, &request.body).map_err(|why| {

@@ -68,8 +68,13 @@ pub struct HttpRule {
 }
 
 impl HttpRule {
-    /// Whether it allows this request.
+    /// Whether it allows this request. A rule for a folder allows no path that may lead out of it.
     pub(super) fn allows(&self, method: &Method, target: &Target) -> bool {
+        self.names(method, target) && (self.path == "/" || target.unclear().is_none())
+    }
+
+    /// The same, if every server reads the path as it is written.
+    pub(super) fn names(&self, method: &Method, target: &Target) -> bool {
         let method_allowed = match &self.methods {
             Some(methods) => methods.contains(method),
             None => *method != Method::CONNECT && *method != Method::TRACE,
