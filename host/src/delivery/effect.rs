@@ -360,6 +360,16 @@ impl Publication {
     }
 }
 
+/// The name of a message of a queue, which no other message has, whatever id its producer chose: `queue/group/id`,
+/// or `queue/id` in a queue that has no groups. A `/` in the name of a queue or group is `%2F`.
+pub fn message_name(queue: &str, group: Option<&str>, id: &str) -> String {
+    let escaped = |name: &str| name.replace('%', "%25").replace('/', "%2F");
+    match group {
+        Some(group) => format!("{}/{}/{id}", escaped(queue), escaped(group)),
+        None => format!("{}/{id}", escaped(queue)),
+    }
+}
+
 /// How many handlers have published on the way to this message.
 fn hops(message: &Message) -> u64 {
     message.headers.find_number(HOPS).unwrap_or(0)

@@ -28,6 +28,7 @@ use super::rules::{HttpRule, Part, Template};
 use super::secrets::Secrets;
 use super::stand_in::Answering;
 use super::target::Target;
+use crate::delivery::effect::message_name;
 use crate::delivery::text::{hex, printable, truncated};
 use crate::sandbox::{Body, HttpError, Origin};
 use crate::telemetry::rules::{RequestEnd, RuleCounts};
@@ -362,21 +363,25 @@ async fn fill(
     Ok(value)
 }
 
-/// The key of a request: the same in every attempt at the message, another for each request of one.
-/// `suffix` takes the place of the ordinal, if the order of a guest's requests varies.
+/// The key of a request: the same in every attempt at the message, another for each request of one, and of no
+/// other message. `suffix` takes the place of the ordinal, if the order of a guest's requests varies.
 fn idempotency_key(
     group: Option<&str>,
     origin: &Origin,
     ordinal: u32,
     suffix: Option<&[u8]>,
 ) -> String {
-    let mut key = origin.queue.as_bytes().to_vec();
-    for part in group.into_iter().chain([&*origin.message_id]) {
-        key.push(b'/');
-        key.extend_from_slice(part.as_bytes());
-    }
+    let mut key = message_name(&origin.queue, group, &origin.message_id).into_bytes();
     match suffix {
-        Some(suffix) => key.extend([b"#=", suffix].concat()),
+        Some(suffix) => {
+            key.extend_from_slice(b"#=");
+            // The id ends at the last `#`, whatever is in it.
+            key.extend(suffix.iter().flat_map(|byte| match byte {
+                b'#' => &b"%23"[..],
+                b'%' => b"%25",
+                byte => std::slice::from_ref(byte),
+            }));
+        }
         None => key.extend_from_slice(format!("#{ordinal}").as_bytes()),
     }
     let is_plain = |b: &u8| b.is_ascii_graphic() && *b != b'"' && *b != b'\\';
@@ -510,6 +515,35 @@ mod tests {
             let key = idempotency_key(None, &origin(id), 1, None);
             assert!(key.starts_with("sha256-") && key.len() == 71, "{key}");
         }
+    }
+
+    #[test]
+    fn no_message_can_send_the_idempotency_key_of_another_one() {
+        let mut keys = std::collections::BTreeMap::new();
+        let (queues, groups) = (["q", "q/a", "q%2Fa"], ["a", "a/b", "a%2Fb", "b"]);
+        let ids = [
+            "1", "1#=x", "1#1", "1#=x#1", "1#", "1#=", "b/1", "a/b/1", "1%23=x",
+        ];
+        let suffixes = ["x", "1", "", "#1", "x#1", "x%231", "%", "=", "x#=x"];
+        for (queue, group) in queues.iter().flat_map(|q| groups.map(|g| (q, g))) {
+            for id in ids {
+                let origin = Origin {
+                    queue: (*queue).into(),
+                    ..origin(id)
+                };
+                let numbered = (1..3).map(|n| idempotency_key(Some(group), &origin, n, None));
+                let named =
+                    suffixes.map(|s| idempotency_key(Some(group), &origin, 1, Some(s.as_bytes())));
+                for key in numbered.chain(named) {
+                    let other = keys.insert(key.clone(), (queue, group, id));
+                    assert_eq!(other, None, "{key} of {queue} {group} {id}");
+                }
+            }
+        }
+        // A guest may name two of its own requests alike, and nothing else changes.
+        let key =
+            |suffix: &[u8]| idempotency_key(Some("g"), &origin("orders/g/1-1#2"), 1, Some(suffix));
+        assert_eq!(key(b"charge-7"), "orders/g/orders/g/1-1#2#=charge-7");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use redis::Cmd;
 use sha2::{Digest, Sha256};
 
 use super::at_least_once::calls::{Batch, PER_PIPELINE, Replies, all_of, answers, batches, note};
-use crate::delivery::effect::{Effects, Publication};
+use crate::delivery::effect::{Effects, Publication, message_name};
 use crate::delivery::key_value::Written;
 use crate::delivery::message::Message;
 use crate::delivery::millis::millis_up;
@@ -210,10 +210,7 @@ fn follow_up(
 /// The id of the `number`th message that follows from a message. Entry ids are unique in one stream only,
 /// and two groups of a stream share them.
 fn follow_up_id(key: &str, group: Option<&str>, id: &str, number: usize) -> String {
-    let id = match group {
-        Some(group) => format!("{key}/{group}/{id}#{number}"),
-        None => format!("{key}/{id}#{number}"),
-    };
+    let id = format!("{}#{number}", message_name(key, group, id));
     match id.len() <= ID_MAX {
         true => id,
         false => hex(&Sha256::digest(&id)),
@@ -301,5 +298,10 @@ mod tests {
         );
         assert_eq!((one.len(), two.len()), (64, 64));
         assert_ne!(one, two);
+        // A producer chooses an id: it names no message of another group.
+        assert_ne!(
+            follow_up_id("orders", Some("g"), "h/1-0", 1),
+            follow_up_id("orders", Some("g/h"), "1-0", 1)
+        );
     }
 }
