@@ -12,12 +12,26 @@ use crate::delivery::text::hex;
 pub const GROUPS_MAX: usize = 1000;
 /// The most reasons of one cause. A fault has few of them.
 const REASONS_MAX: usize = 10;
-/// How many bytes of a digest name a cause.
-const ID_BYTES: usize = 4;
+/// How many bytes of a digest name a cause: so many that nobody finds a text with the id of another cause.
+const ID_BYTES: usize = 8;
 
-/// The id of a signature: short enough to be typed.
+/// The id of a signature: short enough to be copied.
 pub fn id_of(signature: &str) -> String {
     hex(&Sha256::digest(signature)[..ID_BYTES])
+}
+
+/// Whether a text is the id of a cause, not a signature.
+pub(super) fn is_id(text: &str) -> bool {
+    is_hex(text, ID_BYTES)
+}
+
+/// Whether a text is the id of a cause as earlier versions wrote it: several causes could have it.
+pub fn is_short_id(text: &str) -> bool {
+    is_hex(text, 4)
+}
+
+fn is_hex(text: &str, bytes: usize) -> bool {
+    text.len() == 2 * bytes && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The dead letters of one cause.

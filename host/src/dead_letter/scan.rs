@@ -56,8 +56,11 @@ impl Filter {
         }
         let signature = entry.signature_in(key);
         let id = groups::id_of(&signature);
-        let mut wanted = self.signatures.iter();
-        wanted.any(|wanted| *wanted == id || *wanted == signature)
+        let is_this = |wanted: &String| match groups::is_id(wanted) {
+            true => *wanted == id,
+            false => *wanted == signature,
+        };
+        self.signatures.iter().any(is_this)
     }
 
     /// Whether it is a dead letter, or entries like it are named.

@@ -6,6 +6,7 @@ use crate::cli::flags::{Flags, Scope};
 use crate::cli::message::{Header, header};
 use crate::cli::{Failure, Variables, named, output, text};
 use crate::config::nearest;
+use crate::dead_letter::groups::is_short_id;
 use crate::dead_letter::peek::UNKNOWN;
 use crate::dead_letter::{DeadLetters, Filter};
 use crate::delivery::policy::Reason;
@@ -50,7 +51,7 @@ pub(super) struct Which {
 
     /// Only entries that died for this cause: its id, as `hostler dlq groups`
     /// shows it; may be repeated
-    #[arg(long = "signature", value_name = "ID")]
+    #[arg(long = "signature", value_name = "ID", value_parser = signature)]
     signatures: Vec<String>,
 
     /// Only the entry with this id in the dead-letter queue; may be repeated
@@ -84,6 +85,14 @@ fn reason(text: &str) -> Result<String, String> {
             "did you mean `{meant}`? (`--header {REASON}={text}` matches exactly that)"
         )),
         _ => Ok(text.to_owned()),
+    }
+}
+
+/// Parse the id of a cause, or a signature.
+fn signature(text: &str) -> Result<String, String> {
+    match is_short_id(text) {
+        true => Err("this id is of an earlier version: several causes could have it. `hostler dlq groups` shows the ids of now".to_owned()),
+        false => Ok(text.to_owned()),
     }
 }
 

@@ -24,7 +24,7 @@ Examples:
   hostler dlq groups --redis redis://localhost orders:dead --json \\
     | jq '.groups[0].signature'
   hostler dlq replay --redis redis://localhost orders:dead \\
-    --signature 1f3a90c2")]
+    --signature 1f3a90c2b5d7e846")]
 pub(super) struct Args {
     #[command(flatten)]
     letters: Letters,

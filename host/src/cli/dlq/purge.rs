@@ -21,7 +21,7 @@ stay (--any-entry), and a key that is a queue is refused (--even-if-served).
 Examples:
   hostler dlq purge --redis redis://localhost orders:dead --older-than 30d
   hostler dlq purge --redis redis://localhost orders:dead \\
-    --signature 1f3a90c2
+    --signature 1f3a90c2b5d7e846
   hostler dlq purge --redis redis://localhost orders:dead --reason dropped \\
     --yes --json")]
 pub(super) struct Args {

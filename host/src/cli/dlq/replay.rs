@@ -36,7 +36,7 @@ Examples:
   hostler dlq replay --redis redis://localhost orders:dead --reason timeout \\
     --rate 100/s
   hostler dlq replay --redis redis://localhost orders:dead \\
-    --signature 1f3a90c2
+    --signature 1f3a90c2b5d7e846
   hostler dlq replay --redis redis://localhost orders:dead \\
     --id 1700000000000-0 --to orders:retry
   hostler dlq replay --redis redis://localhost orders:dead \\
