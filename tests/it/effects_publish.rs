@@ -432,9 +432,30 @@ async fn a_handler_that_publishes_to_its_own_queue_ends() {
 }
 
 #[tokio::test]
-async fn a_queue_without_acknowledgements_publishes_after_the_verdict() {
+async fn handlers_that_publish_several_messages_to_their_own_queue_end() {
     let scene = Scene::new().await;
+    // Each message publishes three like itself. A producer cannot raise the number.
+    let body = "again:again+again:again+again:again";
+    let forged = [("x-follow-ups-left", "1000000")];
+    publish_with(&scene, Kind::Stream, body, &forged).await;
+    let options = host(&scene, Kind::Stream).flag("publish-max-follow-ups", "100");
+    let ended = options.finish().await;
+    // 100 messages: 3, and 32 from each of them; 3, and 9 from each; 3, and 2 from each.
+    assert_eq!(ended.json()["acked"], 1 + 3 + 9);
+    let details = details(&scene, Kind::Stream).await;
+    assert_eq!(details.len(), 27);
+    let said = "at most 100 messages may follow from one message, through all handlers, and 2 are left for this one";
+    assert!(
+        details.values().all(|detail| detail.contains(said)),
+        "{details:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_queue_without_acknowledgements_publishes_after_the_verdict() {
+    let scene = Scene::with_user("").await;
     let options = HostOptions::new(&scene.server)
+        .flag("redis", &scene.user_url())
         .without("stream")
         .without("group")
         .flag("list", "orders")

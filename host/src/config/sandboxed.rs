@@ -94,6 +94,8 @@ impl Collected {
                     bytes: size(&grants::PUBLISH_BYTES).as_usize(),
                     host_bytes: size(&grants::PUBLISH_PENDING).as_usize(),
                     hops: NonZeroU32::get(self.or_default(&grants::PUBLISH_HOPS)).into(),
+                    follow_ups: NonZeroU32::get(self.or_default(&grants::PUBLISH_FOLLOW_UPS))
+                        .into(),
                 },
             },
             concurrency: count(&handler::CONCURRENCY),

@@ -20,8 +20,12 @@ use super::trace::Trace;
 
 headers! {
     /// How many handlers have published on the way to this message. The host sets it. A handler that
-    /// publishes beyond `limits.publish_hops` gets an error.
+    /// publishes beyond `publish.max_hops` gets an error.
     HOPS = "x-hops";
+    /// How many messages may still follow from this message, through all handlers. The host sets it: the
+    /// messages that an attempt publishes share the number of the message being handled. A number above
+    /// `publish.max_follow_ups`, and a missing one, count as `publish.max_follow_ups`.
+    FOLLOW_UPS_LEFT = "x-follow-ups-left";
     /// Equal for all messages that follow from one message. The host sets it, unless the handler does:
     /// to that of the message being handled, or to its id.
     CORRELATION_ID = "x-correlation-id";
@@ -33,9 +37,10 @@ pub const DELAY_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 pub const HEADERS_MAX: usize = 500;
 
 /// Headers that a handler may not set: the host reads them.
-const RESERVED: [&str; 6] = [
+const RESERVED: [&str; 7] = [
     MESSAGE_ID,
     HOPS,
+    FOLLOW_UPS_LEFT,
     RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
     "x-only-group",
@@ -55,6 +60,8 @@ pub struct EffectLimits {
     pub host_bytes: usize,
     /// The largest value of [`HOPS`].
     pub hops: u64,
+    /// The largest value of [`FOLLOW_UPS_LEFT`].
+    pub follow_ups: u64,
 }
 
 impl Default for EffectLimits {
@@ -64,6 +71,7 @@ impl Default for EffectLimits {
             bytes: 4 << 20,
             host_bytes: 256 << 20,
             hops: 64,
+            follow_ups: 100_000,
         }
     }
 }
@@ -112,6 +120,8 @@ pub struct Publication {
 #[derive(Debug, Default)]
 pub struct Effects {
     publications: Vec<Publication>,
+    /// How many messages may follow from the message being handled, these included.
+    follow_ups: u64,
     keys: Keys,
     bytes: usize,
     budget: Budget,
@@ -151,6 +161,7 @@ impl Effects {
     pub fn new(budget: &Budget) -> Self {
         Self {
             publications: Vec::new(),
+            follow_ups: 0,
             keys: Keys::default(),
             bytes: 0,
             budget: budget.clone(),
@@ -176,6 +187,13 @@ impl Effects {
     /// The messages, in the order of their calls.
     pub fn publications(&self) -> &[Publication] {
         &self.publications
+    }
+
+    /// How many messages may follow from each of them.
+    pub fn follow_ups_left(&self) -> u64 {
+        let count = self.publications.len() as u64;
+        let left = self.follow_ups.saturating_sub(count);
+        left.checked_div(count).unwrap_or(left)
     }
 
     /// What is written, by the keys in Redis.
@@ -240,7 +258,16 @@ impl Effects {
                 limits.hops
             ));
         }
+        let most = limits.follow_ups;
+        let left = source.headers.find_number(FOLLOW_UPS_LEFT);
+        let left = left.unwrap_or(most).min(most);
+        if self.publications.len() as u64 >= left {
+            return Err(format!(
+                "at most {most} messages may follow from one message, through all handlers, and {left} are left for this one"
+            ));
+        }
         self.hold(limits, 0, publication.bytes())?;
+        self.follow_ups = left;
         self.publications.push(publication);
         Ok(())
     }
@@ -334,11 +361,13 @@ impl Publication {
         self.to.len() + self.body.len() + headers
     }
 
-    /// Its headers as they are published, for a destination that takes headers. `id` is its id.
-    pub fn complete_headers(&self, source: &Message, id: &str) -> Headers {
+    /// Its headers as they are published, for a destination that takes headers. `id` is its id; so many
+    /// messages may follow from it.
+    pub fn complete_headers(&self, source: &Message, id: &str, follow_ups: u64) -> Headers {
         let mut headers = self.headers.clone();
         headers.set(MESSAGE_ID, id.to_owned());
         headers.set(HOPS, (hops(source) + 1).to_string());
+        headers.set(FOLLOW_UPS_LEFT, follow_ups.to_string());
         let mut inherit = |name: &str, value: Option<Bytes>| {
             if headers.find(name).is_none()
                 && let Some(value) = value
@@ -489,9 +518,67 @@ mod tests {
         let limits = EffectLimits::default();
         let nearly = source(headers);
         assert_eq!(publish(publication("invoices"), &nearly, limits), Ok(()));
-        let next = publication("invoices").complete_headers(&nearly, "id");
+        let next = publication("invoices").complete_headers(&nearly, "id", 1);
         let error = publish(publication("invoices"), &source(next), limits);
         assert!(error.expect_err("too many hops").contains("64 handlers"));
+    }
+
+    /// How many messages follow from a message whose handlers publish `breadth` messages each, or none if they
+    /// may not.
+    fn follow_ups(from: &Message, limits: EffectLimits, breadth: u64) -> u64 {
+        let budget = Budget::default();
+        let mut effects = Effects::new(&budget);
+        for _ in 0..breadth {
+            let published = effects.publish(&outlets(), &limits, from, publication("invoices"));
+            if published.is_err() {
+                return 0;
+            }
+        }
+        let left = effects.follow_ups_left();
+        let headers = publication("invoices").complete_headers(from, "x", left);
+        breadth * (1 + follow_ups(&source(headers), limits, breadth))
+    }
+
+    #[test]
+    fn a_message_leads_to_no_more_messages_than_allowed_however_broad_its_handlers_publish() {
+        for most in [1, 2, 7, 100, 500] {
+            for breadth in [1, 2, 3, 10, 100] {
+                let limits = EffectLimits {
+                    follow_ups: most,
+                    hops: most + 1,
+                    ..EffectLimits::default()
+                };
+                let found = follow_ups(&source(Headers::default()), limits, breadth);
+                assert!(found <= most, "{found} of {most} by {breadth}");
+                assert_eq!(found > 0, breadth <= most, "{found} of {most} by {breadth}");
+                // A producer can lower the number, and not raise it.
+                for (forged, bound) in [
+                    ("0", 0),
+                    ("3", 3.min(most)),
+                    ("18446744073709551615", most),
+                    ("x", most),
+                ] {
+                    let mut headers = Headers::default();
+                    headers.push(FOLLOW_UPS_LEFT, forged);
+                    let found = follow_ups(&source(headers), limits, breadth);
+                    assert!(found <= bound, "{found} of {bound} by {breadth}");
+                }
+            }
+        }
+        let refused = EffectLimits {
+            follow_ups: 0,
+            ..EffectLimits::default()
+        };
+        let error = publish(
+            publication("invoices"),
+            &source(Headers::default()),
+            refused,
+        );
+        assert!(
+            error
+                .expect_err("none is left")
+                .contains("at most 0 messages may follow")
+        );
     }
 
     #[test]
@@ -502,7 +589,7 @@ mod tests {
             count: 3,
             bytes: 2 * size,
             host_bytes: 3 * size,
-            hops: 64,
+            ..EffectLimits::default()
         };
         let budget = Budget::default();
         let mut first = Effects::new(&budget);
@@ -540,17 +627,18 @@ mod tests {
         headers.push(TRACEPARENT, "trace");
         headers.push(TRACESTATE, "state");
         let from = source(headers);
-        let complete = publication("invoices").complete_headers(&from, "orders/g/m1#1");
+        let complete = publication("invoices").complete_headers(&from, "orders/g/m1#1", 7);
         let find = |name| complete.find_str(name);
         assert_eq!(find(MESSAGE_ID), Some("orders/g/m1#1"));
         assert_eq!(find(CORRELATION_ID), Some("m1"));
         assert_eq!(find(HOPS), Some("1"));
+        assert_eq!(find(FOLLOW_UPS_LEFT), Some("7"));
         assert_eq!(find(TRACEPARENT), Some("trace"));
         assert_eq!(find(TRACESTATE), Some("state"));
         // It goes on in the next message; a trace of the handler's own replaces the other one.
         let mut own = publication("invoices");
         own.headers.push(TRACEPARENT, "own");
-        let next = own.complete_headers(&source(complete), "x");
+        let next = own.complete_headers(&source(complete), "x", 7);
         assert_eq!(next.find_str(CORRELATION_ID), Some("m1"));
         assert_eq!(next.find_str(HOPS), Some("2"));
         assert_eq!(next.find_str(TRACEPARENT), Some("own"));
@@ -568,7 +656,7 @@ mod tests {
             count: 2,
             bytes: 60,
             host_bytes: 60,
-            hops: 64,
+            ..EffectLimits::default()
         };
         let budget = Budget::default();
         let held = || budget.0.load(Ordering::Relaxed);

@@ -118,7 +118,8 @@ impl Source<'_> {
             let outlet = self.outlets.get(&*publication.to);
             let outlet = outlet.ok_or(publish::Error::NoOutlet)?;
             let id = follow_up_id(self.key, self.group, &source.id, number);
-            let write = follow_up(outlet, publication, source, &id)?;
+            let left = effects.follow_ups_left();
+            let write = follow_up(outlet, publication, source, &id, left)?;
             Ok(match self.outboxes {
                 Some(outboxes) => outboxes.write(&publication.to, write),
                 None => write,
@@ -184,16 +185,17 @@ fn keys(effects: &Effects) -> impl Iterator<Item = Write> {
     seen.chain(written)
 }
 
-/// The message that follows from `source`, as it is written.
+/// The message that follows from `source`, as it is written. So many messages may follow from it: `left`.
 fn follow_up(
     outlet: &Destination,
     publication: &Publication,
     source: &Message,
     id: &str,
+    left: u64,
 ) -> Result<Write, publish::Error> {
     let delay = publication.delay.filter(|delay| !delay.is_zero());
     let headers = match outlet.takes_headers() || delay.is_some() {
-        true => Cow::Owned(publication.complete_headers(source, id)),
+        true => Cow::Owned(publication.complete_headers(source, id, left)),
         false => Cow::Borrowed(&publication.headers),
     };
     match delay {

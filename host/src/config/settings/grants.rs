@@ -80,4 +80,11 @@ section! { "Grants";
     PUBLISH_HOPS: NonZeroU32 = ("publish.max_hops", "N")
         .default("64")
         .range(|| up_to(1_000_000));
+
+    /// How many messages may follow from one message, through all handlers that publish. The messages that
+    /// an attempt publishes share what is left. Beyond it `publish` is an error: so handlers that publish
+    /// several messages each to their own queues end.
+    PUBLISH_FOLLOW_UPS: NonZeroU32 = ("publish.max_follow_ups", "N")
+        .default("100000")
+        .range(|| up_to(1_000_000_000));
 }
