@@ -5,10 +5,12 @@
 
 use std::any::Any;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::getppid;
+use nix::unistd::{close, getppid};
 
 use super::job::{Answer, ERROR_TEXT_SHOWN, Head, JOB_MAX, Job, Task, WithoutSnapshot};
 use super::measure::Meters;
@@ -33,6 +35,7 @@ pub fn serve(input: impl Read, mut output: impl Write) -> io::Result<()> {
     let mut line = Vec::new();
     input.by_ref().take(JOB_MAX).read_until(b'\n', &mut line)?;
     let job: Job = serde_json::from_slice(&line)?;
+    close_inherited()?;
     // No file can be opened later.
     let meters = Meters::open()?;
     restrict_self(&job)?;
@@ -112,6 +115,23 @@ fn is_out_of_memory(error: &wasmtime::Error) -> bool {
             .is_some_and(|error| error.kind() == io::ErrorKind::OutOfMemory)
             || cause.to_string().contains("Cannot allocate memory")
     })
+}
+
+/// Close what an ancestor of the host left open, such as a lock of a shell. Only the pipes stay.
+fn close_inherited() -> io::Result<()> {
+    let entries = std::fs::read_dir("/proc/self/fd")?;
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+    for name in names.collect::<io::Result<Vec<_>>>()? {
+        let number = name.to_str().and_then(|name| name.parse().ok());
+        if let Some(number @ 3..) = number {
+            match close::<RawFd>(number) {
+                // It was that of the directory.
+                Ok(()) | Err(Errno::EBADF) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Set the limits of this process and drop rights that it does not need.
