@@ -15,6 +15,7 @@ on_both! {
     an_attempt_sees_its_own_writes
     a_mistake_is_an_error_of_its_own_call
     every_refused_write_leaves_no_other_write_behind
+    a_key_of_another_type_fails_its_message_and_stops_no_other
     a_host_that_lost_its_delivery_writes_nothing
 }
 
@@ -168,66 +169,86 @@ async fn a_mistake_is_an_error_of_its_own_call(kind: Kind) {
     assert_eq!(value(&scene, "k0").await, None);
 }
 
-/// The k-th of n writes fails, for every k: by its type, and by a missing right.
-async fn every_refused_write_leaves_no_other_write_behind(kind: Kind) {
-    const KEYS: [&str; 4] = [
-        "{orders}:kv:a",
-        "{orders}:kv:b",
-        "{orders}:kv:c",
-        "invoices",
-    ];
-    const BODY: &str = "set:a=1+lasting:60000:b=2+delete:c+publish:invoices:x";
-    for by_right in [false, true] {
-        let scene = Scene::with_user("").await;
-        let options = host(&scene, kind).flag("redis", &scene.user_url());
-        let host = options.admin().ready().await;
-        for (place, key) in KEYS.into_iter().enumerate() {
-            scene.obstruct("{orders}:kv:c").await;
-            match by_right {
-                false => {
-                    scene.delete(key).await;
-                    scene.raw.ask(&format!("HSET {key} a b")).await;
-                }
-                // Everything but this key.
-                true => {
-                    let others = KEYS.iter().filter(|other| *other != &key);
-                    let others: Vec<String> = others.map(|key| format!("~{key}")).collect();
-                    let own = "~orders* ~{orders}:[^k]*";
-                    let rule = format!("resetkeys {own} {}", others.join(" "));
-                    scene.rights(&rule).await;
-                }
-            }
-            publish(&scene, kind, key, BODY).await;
-            let refused = || host.metric("hostler_settlements_refused_total");
-            let before = refused();
-            eventually("it is refused twice", async || refused() >= before + 2).await;
-            for other in ["a", "b"].map(|name| format!("{PREFIX}{name}")) {
-                assert!(
-                    other == key || !scene.exists(&other).await,
-                    "{key}: {other}"
-                );
-            }
-            assert!(scene.exists("{orders}:kv:c").await, "{key}");
-            assert!(
-                key == "invoices" || !scene.exists("invoices").await,
-                "{key}"
-            );
-            match by_right {
-                false => scene.delete(key).await,
-                true => scene.rights("allkeys").await,
-            }
-            eventually("it is written", async || {
-                host.metric("hostler_keys_written_total") == 3 * (place as u64 + 1)
-            })
-            .await;
-            assert_eq!(value(&scene, "a").await.as_deref(), Some("1"));
-            assert_eq!(value(&scene, "c").await, None);
-            for key in KEYS {
-                scene.delete(key).await;
-            }
-        }
-        assert_eq!(host.drain().await.expect_code(0).json()["acked"], 4);
+/// Writes to these keys, in an order.
+const EACH: [&str; 4] = [
+    "{orders}:kv:a",
+    "{orders}:kv:b",
+    "{orders}:kv:c",
+    "invoices",
+];
+const EACH_BODY: &str = "set:a=1+lasting:60000:b=2+delete:c+publish:invoices:x";
+
+async fn nothing_is_written(scene: &Scene, key: &str) {
+    for other in ["a", "b"].map(|name| format!("{PREFIX}{name}")) {
+        assert!(
+            other == key || !scene.exists(&other).await,
+            "{key}: {other}"
+        );
     }
+    assert!(scene.exists("{orders}:kv:c").await, "{key}");
+    assert!(
+        key == "invoices" || !scene.exists("invoices").await,
+        "{key}"
+    );
+}
+
+/// The k-th of n writes fails, for every k, by a missing right.
+async fn every_refused_write_leaves_no_other_write_behind(kind: Kind) {
+    let scene = Scene::with_user("").await;
+    let options = host(&scene, kind).flag("redis", &scene.user_url());
+    let host = options.admin().ready().await;
+    for (place, key) in EACH.into_iter().enumerate() {
+        scene.obstruct("{orders}:kv:c").await;
+        // Everything but this key.
+        let others = EACH.iter().filter(|other| *other != &key);
+        let others: Vec<String> = others.map(|key| format!("~{key}")).collect();
+        let own = "~orders* ~{orders}:[^k]*";
+        let rule = format!("resetkeys {own} {}", others.join(" "));
+        scene.rights(&rule).await;
+        publish(&scene, kind, key, EACH_BODY).await;
+        let refused = || host.metric("hostler_settlements_refused_total");
+        let before = refused();
+        eventually("it is refused twice", async || refused() >= before + 2).await;
+        nothing_is_written(&scene, key).await;
+        scene.rights("allkeys").await;
+        eventually("it is written", async || {
+            host.metric("hostler_keys_written_total") == 3 * (place as u64 + 1)
+        })
+        .await;
+        assert_eq!(value(&scene, "a").await.as_deref(), Some("1"));
+        assert_eq!(value(&scene, "c").await, None);
+        for key in EACH {
+            scene.delete(key).await;
+        }
+    }
+    assert_eq!(host.drain().await.expect_code(0).json()["acked"], 4);
+}
+
+/// The k-th of n writes fails, for every k, by the type of its key.
+async fn a_key_of_another_type_fails_its_message_and_stops_no_other(kind: Kind) {
+    let scene = Scene::new().await;
+    let host = host(&scene, kind).admin().ready().await;
+    for key in EACH {
+        scene.obstruct("{orders}:kv:c").await;
+        scene.delete(key).await;
+        scene.raw.ask(&format!("HSET {key} a b")).await;
+        publish(&scene, kind, key, EACH_BODY).await;
+        let next = format!("after {key}");
+        publish(&scene, kind, &next, "set:next=1").await;
+        eventually("it is given up, and the next one writes", async || {
+            details(&scene, kind).await.contains_key(key) && value(&scene, "next").await.is_some()
+        })
+        .await;
+        let detail = &details(&scene, kind).await[key];
+        let said = format!("what it publishes or writes does not fit: {key} is a hash, and a ");
+        assert!(detail.starts_with(&said), "{detail}");
+        nothing_is_written(&scene, key).await;
+        for key in EACH.into_iter().chain(["{orders}:kv:next"]) {
+            scene.delete(key).await;
+        }
+    }
+    assert_eq!(host.metric("hostler_settlements_refused_total"), 0);
+    assert_eq!(host.drain().await.expect_code(0).json()["acked"], 4);
 }
 
 /// A host stands still until another one has taken its message over and acknowledged it.

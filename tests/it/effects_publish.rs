@@ -19,6 +19,7 @@ on_both! {
     only_an_ack_publishes
     a_mistake_is_an_error_of_its_own_call
     every_refused_write_leaves_no_other_write_behind
+    a_key_of_another_type_fails_its_message_and_stops_no_other
     a_full_server_keeps_message_and_effects
     a_host_that_lost_its_delivery_publishes_nothing
     follow_ups_are_exactly_one_per_message_whichever_host_dies
@@ -203,64 +204,84 @@ async fn a_mistake_is_an_error_of_its_own_call(kind: Kind) {
     }
 }
 
-/// The k-th of n writes fails, for every k: by its type, and by a missing right.
+/// Writes to a key of each type, in the order of the calls.
+const EACH: [&str; 4] = ["a", "b", "c", "{d}:delayed"];
+const EACH_GRANTS: &str =
+    r#"{"a":"stream:a","b":"list:b","c":"stream:c","d":{"to":"list:d","reliable":true}}"#;
+const EACH_BODY: &str = "publish:a:x+publish:b:x+publish:c:x+later:d:1:x";
+
+/// The k-th of n writes fails, for every k, by a missing right.
 async fn every_refused_write_leaves_no_other_write_behind(kind: Kind) {
-    const KEYS: [&str; 4] = ["a", "b", "c", "{d}:delayed"];
-    let grants =
-        r#"{"a":"stream:a","b":"list:b","c":"stream:c","d":{"to":"list:d","reliable":true}}"#;
-    let body = "publish:a:x+publish:b:x+publish:c:x+later:d:1:x";
-    for by_right in [false, true] {
-        let scene = Scene::with_user("").await;
-        let options = host(&scene, kind)
-            .flag("grant-publish", grants)
-            .flag("redis", &scene.user_url());
-        let host = options.admin().ready().await;
-        for (place, key) in KEYS.into_iter().enumerate() {
-            match by_right {
-                false => scene.obstruct(key).await,
-                // Everything but this key.
-                true => {
-                    let others = KEYS.iter().filter(|other| *other != &key);
-                    let others: Vec<String> = others.map(|key| format!("~{key}")).collect();
-                    let rule = format!("resetkeys ~orders* ~{{orders}}:* {}", others.join(" "));
-                    scene.rights(&rule).await;
-                }
-            }
-            publish(&scene, kind, key, body).await;
-            let refused = || host.metric("hostler_settlements_refused_total");
-            let before = refused();
-            eventually("it is refused twice", async || refused() >= before + 2).await;
-            for other in KEYS.into_iter().filter(|other| other != &key) {
-                assert!(
-                    !scene.exists(other).await,
-                    "{key} is refused, {other} is written"
-                );
-            }
-            // While effects are refused, nothing else starts.
-            let starts = host.witness().total();
-            publish(&scene, kind, "next", "ack").await;
-            let before = refused();
-            eventually("it is refused again", async || refused() > before).await;
-            assert_eq!(host.witness().total(), starts, "{key}");
-            match by_right {
-                false => scene.delete(key).await,
-                true => scene.rights("allkeys").await,
-            }
-            eventually("it is published", async || {
-                host.metric("hostler_published_total") == 4 * (place as u64 + 1)
-            })
-            .await;
-            eventually("the next one runs", async || {
-                host.witness().total() == starts + 1
-            })
-            .await;
-            for key in KEYS {
-                assert_eq!(length(&scene, key).await, 1, "{key}");
-                scene.delete(key).await;
-            }
+    let scene = Scene::with_user("").await;
+    let options = host(&scene, kind)
+        .flag("grant-publish", EACH_GRANTS)
+        .flag("redis", &scene.user_url());
+    let host = options.admin().ready().await;
+    for (place, key) in EACH.into_iter().enumerate() {
+        // Everything but this key.
+        let others = EACH.iter().filter(|other| *other != &key);
+        let others: Vec<String> = others.map(|key| format!("~{key}")).collect();
+        let rule = format!("resetkeys ~orders* ~{{orders}}:* {}", others.join(" "));
+        scene.rights(&rule).await;
+        publish(&scene, kind, key, EACH_BODY).await;
+        let refused = || host.metric("hostler_settlements_refused_total");
+        let before = refused();
+        eventually("it is refused twice", async || refused() >= before + 2).await;
+        for other in EACH.into_iter().filter(|other| other != &key) {
+            assert!(
+                !scene.exists(other).await,
+                "{key} is refused, {other} is written"
+            );
         }
-        assert_eq!(host.drain().await.expect_code(0).json()["acked"], 8);
+        // While effects are refused, nothing else starts.
+        let starts = host.witness().total();
+        publish(&scene, kind, "next", "ack").await;
+        let before = refused();
+        eventually("it is refused again", async || refused() > before).await;
+        assert_eq!(host.witness().total(), starts, "{key}");
+        scene.rights("allkeys").await;
+        eventually("it is published", async || {
+            host.metric("hostler_published_total") == 4 * (place as u64 + 1)
+        })
+        .await;
+        eventually("the next one runs", async || {
+            host.witness().total() == starts + 1
+        })
+        .await;
+        for key in EACH {
+            assert_eq!(length(&scene, key).await, 1, "{key}");
+            scene.delete(key).await;
+        }
     }
+    assert_eq!(host.drain().await.expect_code(0).json()["acked"], 8);
+}
+
+/// The k-th of n writes fails, for every k, by the type of its key.
+async fn a_key_of_another_type_fails_its_message_and_stops_no_other(kind: Kind) {
+    let scene = Scene::new().await;
+    let options = host(&scene, kind).flag("grant-publish", EACH_GRANTS);
+    let host = options.admin().ready().await;
+    for key in EACH {
+        scene.obstruct(key).await;
+        publish(&scene, kind, key, EACH_BODY).await;
+        let next = format!("after {key}");
+        publish(&scene, kind, &next, "ack").await;
+        eventually("it is given up, and the next one runs", async || {
+            details(&scene, kind).await.contains_key(key) && host.witness().starts(&next) == 1
+        })
+        .await;
+        assert_eq!(host.witness().attempts(key), [1, 2, 3]);
+        let detail = &details(&scene, kind).await[key];
+        let said = format!("what it publishes or writes does not fit: {key} is a string, and a ");
+        assert!(detail.starts_with(&said), "{detail}");
+        for other in EACH.into_iter().filter(|other| other != &key) {
+            assert!(!scene.exists(other).await, "{key}: {other} is written");
+        }
+        scene.delete(key).await;
+    }
+    assert_eq!(host.metric("hostler_settlements_refused_total"), 0);
+    assert_eq!(host.metric("hostler_published_total"), 0);
+    assert_eq!(host.drain().await.expect_code(0).json()["acked"], 4);
 }
 
 async fn length(scene: &Scene, key: &str) -> i64 {
@@ -475,10 +496,19 @@ async fn a_queue_without_acknowledgements_publishes_after_the_verdict() {
         host.metric("hostler_published_total") == 2 && length(&scene, "raw").await == 1
     })
     .await;
-    // A refused one waits, and is lost when the host ends.
+    // One that does not fit is lost, and the next one is published.
     scene.delete("invoices").await;
     scene.obstruct("invoices").await;
     scene.push("orders", b"publish:invoices:d").await;
+    scene.push("orders", b"publish:raw:e").await;
+    eventually("the next one is published", async || {
+        length(&scene, "raw").await == 2
+    })
+    .await;
+    assert_eq!(host.metric("hostler_settlements_refused_total"), 0);
+    // A refused one waits, and is lost when the host ends.
+    scene.rights("resetkeys ~orders* ~{orders}:*").await;
+    scene.push("orders", b"publish:raw:f").await;
     eventually("it is refused", async || {
         host.metric("hostler_settlements_refused_total") > 0
     })

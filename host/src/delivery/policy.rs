@@ -205,6 +205,12 @@ impl Policy {
         self.again(None, attempt, jitter, detail)
     }
 
+    /// What an attempt publishes or writes cannot be written, for this reason.
+    pub fn unfit(&self, cause: String, attempt: u32, jitter: f64) -> Disposition {
+        let detail = || format!("what it publishes or writes does not fit: {cause}");
+        self.again(None, attempt, jitter, detail)
+    }
+
     /// The gate turns a message away: no handler runs for it.
     pub fn turn_away(&self, reason: Reason, detail: String, attempts: u32) -> Disposition {
         self.dead_letter(Rejection::new(reason, detail, attempts, false))

@@ -57,6 +57,7 @@ pub(crate) fn reply_of(command: &'static str, word: &str) -> Result<Reply, Error
         "stolen" => Reply::Stolen,
         "changed" => Reply::Changed,
         "full" => full(),
+        why if let Some(cause) = why.strip_prefix("-UNFIT ") => Reply::Unfit(cause.to_owned()),
         // The script looked before it wrote: the delivery is unchanged.
         why if why.starts_with('-') => Reply::Refused(why[1..].to_owned()),
         _ => {

@@ -351,6 +351,16 @@ impl Reporter {
                     );
                 }
             }
+            Note::Unfit { cause, .. } => {
+                if let Some(others) = self.pass("unfit") {
+                    warn!(
+                        message_id = message_id(),
+                        cause,
+                        others,
+                        "what an attempt publishes or writes does not fit: this counts as a nack"
+                    );
+                }
+            }
             Note::SettlementRefused { cause, again, .. } => {
                 self.metrics.settlements_refused.inc();
                 self.refuses_settlements = true;

@@ -107,6 +107,13 @@ fn every_effect_happens_with_its_acknowledgement() {
     println!("{all:?}");
 }
 
+/// A message whose effects never fit fails by itself, and every other one is handled.
+#[test]
+fn every_promise_holds_where_the_effects_of_some_messages_never_fit() {
+    let all = holds(500, Scenario::unfit);
+    println!("{all:?}");
+}
+
 /// A message whose numbers change while it runs runs again, and each message adds exactly once.
 #[test]
 fn no_update_is_lost_between_attempts_that_read_and_write() {

@@ -294,7 +294,7 @@ impl<J> Ledger<J> {
                 self.deny(key, is_ahead);
                 self.refused(now, key, cause, sent, 0);
             }
-            Reply::Gone | Reply::Trimmed | Reply::Stolen | Reply::Changed => {
+            Reply::Gone | Reply::Trimmed | Reply::Stolen | Reply::Changed | Reply::Unfit(_) => {
                 self.deny(key, is_ahead);
                 let how = self.closed_by(key, reply);
                 self.close_or_succeed(now, key, how);
@@ -478,11 +478,13 @@ impl<J> Ledger<J> {
 
     /// Rule 22: a value that the attempt read has changed since, so it has had no effects. It runs again: its
     /// start is recorded, and stands for all its runs. Beyond [`RERUNS_MAX`] that is a nack.
-    fn changed(&mut self, now: Time, key: Key) {
+    ///
+    /// Rule 24: what is `unfit` to be written has had no effects either. That is a nack at once.
+    fn void(&mut self, now: Time, key: Key, unfit: Option<String>) {
         let Some(held) = self.holdings.find_mut(key) else {
             return;
         };
-        let gives_up = held.last.reruns >= RERUNS_MAX;
+        let gives_up = unfit.is_some() || held.last.reruns >= RERUNS_MAX;
         // It is as it was: no earlier try was carried out.
         held.is_unanswered = false;
         if gives_up {
@@ -500,7 +502,10 @@ impl<J> Ledger<J> {
         if std::mem::take(&mut held.was_refused) {
             self.holdings.stuck -= 1;
         }
-        self.note(Note::Changed { key, gives_up });
+        self.note(match unfit.clone() {
+            Some(cause) => Note::Unfit { key, cause },
+            None => Note::Changed { key, gives_up },
+        });
         if let Some(successor) = successor {
             // Redis has just found owner and count as they were, so that claim was of this holding. If not, the
             // next start finds out.
@@ -517,7 +522,11 @@ impl<J> Ledger<J> {
             let attempt = held.last.attempt;
             // Nothing is random here: messages that meet again and again have other generations.
             let jitter = f64::from(u8::try_from(key.generation % 100).unwrap_or(0)) / 100.0;
-            let disposition = self.settings.policy.changed_too_often(attempt, jitter);
+            let policy = &self.settings.policy;
+            let disposition = match unfit {
+                Some(cause) => policy.unfit(cause, attempt, jitter),
+                None => policy.changed_too_often(attempt, jitter),
+            };
             self.dispose(now, key, disposition);
         } else if self.is_closing() || self.is_halted() || self.pauses(held.lane) {
             self.hand_back(key);
@@ -580,7 +589,13 @@ impl<J> Ledger<J> {
         };
         let is_repeated = held.is_unanswered;
         let how = match (reply, sent) {
-            (Reply::Refused(cause), sent) => {
+            (Reply::Unfit(cause), Sent::Settlement(SettleAction::Acknowledge))
+                if Rule::UnfitEffectsFail.holds() =>
+            {
+                self.void(now, key, Some(cause));
+                return;
+            }
+            (Reply::Refused(cause) | Reply::Unfit(cause), sent) => {
                 let in_force = sent.clone().under(&self.settings.policy);
                 if in_force == sent {
                     self.refused(now, key, cause, sent, tries);
@@ -591,7 +606,7 @@ impl<J> Ledger<J> {
                 return;
             }
             (Reply::Changed, Sent::Settlement(SettleAction::Acknowledge)) => {
-                self.changed(now, key);
+                self.void(now, key, None);
                 return;
             }
             // If an entry is trimmed after its handler has acknowledged it, nothing is lost.
@@ -915,6 +930,6 @@ fn closed_by(reply: Reply) -> Closed {
     match reply {
         Reply::Gone | Reply::Done => Closed::Gone,
         Reply::Trimmed => Closed::Trimmed,
-        Reply::Stolen | Reply::Changed | Reply::Refused(_) => Closed::Stolen,
+        Reply::Stolen | Reply::Changed | Reply::Unfit(_) | Reply::Refused(_) => Closed::Stolen,
     }
 }

@@ -847,6 +847,38 @@ fn a_message_whose_values_changed_runs_again_uncharged_and_not_for_ever() {
     assert!(actions.iter().any(parks), "{actions:?}");
 }
 
+/// What an attempt writes has another type: that is a failure of the attempt, and the queue goes on.
+#[test]
+fn effects_that_do_not_fit_are_a_nack_at_once() {
+    for (cap, parks) in [(None, true), (Some(1), false)] {
+        let mut ledger = Ledger::new(
+            Time::ZERO,
+            Settings {
+                checked_acks: true,
+                ..settings()
+            },
+        );
+        let key = released(&mut ledger);
+        step(&mut ledger, finished(key, Outcome::Ack));
+        let rules = changed(&ledger, |policy| policy.limit.cap = cap);
+        step(&mut ledger, rules);
+        let reply = Reply::Unfit("k is a list".to_owned());
+        let actions = step(&mut ledger, Event::Settled(key, reply));
+        let is_right = |action: &Action<()>| match action {
+            Action::Settle { action, .. } => match action {
+                SettleAction::Park { .. } => parks,
+                SettleAction::DeadLetter(rejection) => {
+                    !parks && rejection.detail.ends_with("does not fit: k is a list")
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        assert!(actions.iter().any(is_right), "{cap:?}: {actions:?}");
+        assert!(!ledger.has_refused());
+    }
+}
+
 /// A drain hands it back as if the attempt had not been.
 #[test]
 fn a_message_whose_values_changed_goes_back_uncharged_on_drain() {

@@ -74,6 +74,9 @@ pub enum Reply {
     Stolen,
     /// A value that the attempt read has changed since: nothing was written, and the delivery is as it was.
     Changed,
+    /// What the attempt publishes or writes does not fit: a key of it has another type, for this reason.
+    /// Nothing was written, and the delivery is as it was.
+    Unfit(String),
     /// Redis refused to write (wrong type, no right, out of memory, dead-letter queue full). The
     /// delivery is as it was; the host tries again later.
     Refused(String),
@@ -362,6 +365,13 @@ pub enum Note {
         /// It has changed so often that this counts as a nack.
         gives_up: bool,
     },
+    /// What an attempt publishes or writes does not fit: it has had no effects, and this counts as a nack.
+    Unfit {
+        /// Whose.
+        key: Key,
+        /// Which key, and why.
+        cause: String,
+    },
     /// A settlement was refused; it is tried again after this long.
     SettlementRefused {
         /// Whose.
@@ -403,6 +413,7 @@ impl Note {
         match self {
             Self::SettlementRefused { key, .. }
             | Self::Changed { key, .. }
+            | Self::Unfit { key, .. }
             | Self::LeaseLost(key)
             | Self::IsolatedRunBegan(key)
             | Self::IsolatedRunEnded { key, .. } => Some(*key),

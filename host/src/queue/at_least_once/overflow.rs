@@ -71,7 +71,9 @@ pub(super) async fn shorten<Q: AtLeastOnce>(
             done.refusals += 1;
             return Ok(());
         }
-        Reply::Gone | Reply::Trimmed | Reply::Stolen | Reply::Changed => return Ok(()),
+        Reply::Gone | Reply::Trimmed | Reply::Stolen | Reply::Changed | Reply::Unfit(_) => {
+            return Ok(());
+        }
     }
     for _ in 0..CALLS_MAX {
         let is_refusing = overflow.is_refusing.load(Ordering::Relaxed);
@@ -155,8 +157,8 @@ async fn give_up<Q: AtLeastOnce>(
                 done.overflowed += 1;
                 overflow.is_refusing.store(false, Ordering::Relaxed);
             }
-            // Only what a handler read can have changed.
-            Reply::Trimmed | Reply::Stolen | Reply::Changed => {}
+            // Only what a handler read can have changed, and only what it writes can be unfit.
+            Reply::Trimmed | Reply::Stolen | Reply::Changed | Reply::Unfit(_) => {}
         }
     }
     *overflow.open() = back.clone();

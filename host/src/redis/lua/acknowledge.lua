@@ -10,7 +10,8 @@
 --       has read
 -- reply one word per delivery (see `told`): done | marked (handled before: acknowledged, nothing is written)
 --       | unmarked (done; no room for its mark) | changed (a value that it has read is another one: nothing
---       is written) | gone | stolen | -<why it is refused>
+--       is written) | gone | stolen | -<why it is refused>; `-UNFIT` = a key has another type than its
+--       write needs
 --
 -- Atomicity: whether the group is the one that the host knows is asked before the first write of any
 -- delivery, and every cause of a refusal before the first write of its own.

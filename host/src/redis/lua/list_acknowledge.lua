@@ -9,7 +9,8 @@
 --       has read
 -- reply one word per delivery: done | marked (handled before: removed, nothing is written) | unmarked
 --       (done; no room for its mark) | changed (a value that it has read is another one: nothing is written)
---       | gone | stolen (taken over) | -<why it is refused>
+--       | gone | stolen (taken over) | -<why it is refused>; `-UNFIT` = a key has another type than its
+--       write needs
 --
 -- Atomicity: every cause of a refusal is found before the first write, for each delivery apart.
 -- A repeat finds nothing on the processing list: gone, and nothing is written twice.

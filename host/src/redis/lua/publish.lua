@@ -2,7 +2,8 @@
 --
 -- KEYS  the keys that are written
 -- ARGV  per message: its writes
--- reply one word per message: done | -<why it is refused>
+-- reply one word per message: done | -<why it is refused>; `-UNFIT` = a key has another type than its write
+--       needs
 --
 -- Atomicity: every cause of a refusal is found before the first write, for each message apart.
 -- A repeat publishes again.

@@ -105,8 +105,8 @@ impl Driver {
                 self.reporter.closed(&job, how, self.ledger.policy());
             }
             Action::Note(note) => {
-                if let Note::Changed { key, .. } = note
-                    && let Some(job) = self.ledger.job_mut(key)
+                if let Note::Changed { key, .. } | Note::Unfit { key, .. } = &note
+                    && let Some(job) = self.ledger.job_mut(*key)
                 {
                     // The effects of that attempt are void.
                     job.effects = None;

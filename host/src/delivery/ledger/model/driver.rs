@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::super::held::State;
 use super::super::{Action, Closed, Delivery, Event, Key, Note, Reply, SettleAction, Time};
 use super::audit::Cause;
-use super::scenario::ms;
+use super::scenario::{Gate, Nature, ms};
 use super::store::{Entry, Handed, HostId, Owner};
 use super::world::{Job, Step, World, entry_of};
 use crate::delivery::message::DeliveryId;
@@ -307,6 +307,7 @@ impl World<'_> {
                 key,
                 gives_up: true,
             }) => self.audit.gave_up_running(host, entry_of(key)),
+            Action::Note(Note::Unfit { key, .. }) => self.audit.lives[entry_of(key)].nacks += 1,
             Action::Note(_) => {}
         }
     }
@@ -586,7 +587,12 @@ impl World<'_> {
                     self.store.void_before(host, entry, id);
                 }
                 let read = self.hosts[host].read.get(&entry).copied();
-                let reply = self.store.settle(now, host, entry, *count, action, read);
+                let plan = &self.scenario.plans[entry];
+                // What no handler saw has no effects.
+                let is_unfit = plan.nature == Nature::Unfit && plan.gate != Some(Gate::OtherGroup);
+                let reply = self
+                    .store
+                    .settle(now, host, entry, *count, action, read, is_unfit);
                 let takes_back = matches!(
                     action,
                     SettleAction::HandBack { .. } | SettleAction::Leave { .. }
@@ -738,7 +744,7 @@ impl World<'_> {
             }
             (Command::Acknowledge(key), Answer::Done) => Event::Acknowledged(vec![key]),
             (Command::Settle { key, .. }, Answer::Reply(reply)) => {
-                if reply == Reply::Changed {
+                if matches!(reply, Reply::Changed | Reply::Unfit(_)) {
                     self.hosts[host].unanswered.remove(&key);
                 }
                 Event::Settled(key, reply)

@@ -193,6 +193,10 @@ impl World<'_> {
                 life.acked = true;
                 Outcome::Ack
             }
+            Nature::Unfit => {
+                life.acked = true;
+                Outcome::Ack
+            }
             Nature::Drop => {
                 life.dropped = true;
                 Outcome::Drop(None)

@@ -28,6 +28,8 @@ pub(super) enum Nature {
     Never,
     /// Its handler does not want it.
     Drop,
+    /// It is handled, and what its handler writes never fits.
+    Unfit,
     /// Its host dies at its start, every time.
     Killer,
 }
@@ -256,7 +258,8 @@ impl Scenario {
 
     /// A killer without a cap is never settled.
     pub(super) fn is_endless(&self, plan: &Plan) -> bool {
-        self.limit.cap.is_none() && matches!(plan.nature, Nature::Killer | Nature::Never)
+        self.limit.cap.is_none()
+            && matches!(plan.nature, Nature::Killer | Nature::Never | Nature::Unfit)
     }
 
     /// Anything that may happen: hosts killed, paused, drained and cut off, replies lost, Redis
@@ -339,6 +342,22 @@ impl Scenario {
         Self {
             has_effects: true,
             ..Self::turning_away(rng)
+        }
+    }
+
+    /// The same, and the effects of some messages never fit.
+    pub(super) fn unfit(rng: &mut Rng) -> Self {
+        let mut scenario = Self::acting(rng);
+        scenario.spoil();
+        scenario
+    }
+
+    /// The effects of messages that would fail for ever never fit instead.
+    pub(super) fn spoil(&mut self) {
+        for plan in &mut self.plans {
+            if plan.nature == Nature::Never {
+                plan.nature = Nature::Unfit;
+            }
         }
     }
 

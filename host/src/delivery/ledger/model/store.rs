@@ -454,6 +454,7 @@ impl Store {
         action: &SettleAction,
         // The number that the attempt has read, and will have added to.
         read: Option<(usize, u64)>,
+        is_unfit: bool,
     ) -> Reply {
         let Some(&held) = self.pending.get(&entry) else {
             return Reply::Gone;
@@ -514,6 +515,9 @@ impl Store {
                 );
             }
             SettleAction::Acknowledge => {
+                if is_unfit {
+                    return Reply::Unfit("it has another type".to_owned());
+                }
                 if self.dead_letters_refused {
                     return Reply::Refused("the effects cannot be written".to_owned());
                 }

@@ -444,6 +444,16 @@ fn a_message_whose_values_change_is_given_up_without_a_failure() {
     });
 }
 
+#[test]
+fn effects_that_never_fit_stop_the_queue() {
+    breaks(Rule::UnfitEffectsFail, "not settled", |rng| {
+        let mut scenario = world(rng, Faults::default());
+        scenario.has_effects = true;
+        scenario.spoil();
+        scenario
+    });
+}
+
 /// It takes several things at once to need this rule: few runs do, and this is one of them.
 #[test]
 fn what_was_asked_again_and_comes_late_sends_away_what_the_host_believes_to_have() {

@@ -78,7 +78,9 @@ local function refusal(all)
     local found = kind and (kinds[command[2]] or redis.call('TYPE', command[2])['ok'])
     kinds[command[2]] = kind
     if kind and found ~= 'none' and found ~= kind then
-      return '-WRONGTYPE ' .. command[2] .. ' is a ' .. found .. ', and a ' .. kind .. ' is needed'
+      -- The keys of the host are the operator's matter, and those of an attempt a failure of it.
+      local own = write.most or kind == 'set'
+      return (own and '-WRONGTYPE ' or '-UNFIT ') .. command[2] .. ' is a ' .. found .. ', and a ' .. kind .. ' is needed'
     end
     local held = write.most and redis.call('XLEN', command[2])
     if held and held >= write.most then
