@@ -20,6 +20,7 @@ pub use prometheus_client::metrics::gauge::Gauge;
 
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{Disposition, Policy, Reason};
+use crate::delivery::text::printable_lines;
 use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::logging;
@@ -261,7 +262,8 @@ impl Default for Metrics {
 impl Metrics {
     /// All series of a host of this queue, at zero.
     pub fn new(queue: &str, group: Option<&str>) -> Self {
-        let label = |name: &'static str, value: &str| (name.into(), Cow::from(value.to_owned()));
+        let label =
+            |name: &'static str, value: &str| (name.into(), Cow::from(printable_lines(value)));
         let labels = [
             Some(label("queue", queue)),
             group.map(|group| label("group", group)),
@@ -653,6 +655,7 @@ mod tests {
     use crate::delivery::attempt::DeliveryLimit;
     use crate::delivery::outcome::Fault;
     use crate::delivery::policy::{OnCap, OnFault};
+    use crate::delivery::text::acts;
     use crate::telemetry::health::Cause;
 
     fn scrape(metrics: &Metrics) -> String {
@@ -686,6 +689,18 @@ mod tests {
         }
         let text = scrape(&Metrics::new("jobs", None));
         assert!(text.contains("hostler_ready{queue=\"jobs\"} 0"), "{text}");
+    }
+
+    #[test]
+    fn no_label_acts_on_a_terminal() {
+        let metrics = Metrics::new("a\u{1b}[31m\nb", Some("\u{9b}0m\"\\"));
+        metrics.follow(&Arc::new(RuleCounts::new(["c\u{1b}[0m".to_owned()])));
+        let text = scrape(&metrics);
+        assert!(!text.contains(|c| c != '\n' && acts(c)), "{text:?}");
+        // The format escapes the line end, and a backslash once more.
+        let labels = r#"{queue="a\\u{1b}[31m\nb",group="\\u{9b}0m\"\\","#;
+        assert!(text.contains(labels), "{text}");
+        assert!(text.contains(r#"rule="c\\u{1b}[0m""#), "{text}");
     }
 
     #[test]

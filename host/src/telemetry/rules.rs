@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 
 use crate::delivery::declared::declared;
+use crate::delivery::text::printable_lines;
 use crate::telemetry::histogram::Histogram;
 
 declared! {
@@ -98,8 +99,8 @@ pub struct RuleCounts {
 impl RuleCounts {
     /// Counts of the rules with these names.
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
-        let rule = |name| RuleCount {
-            name,
+        let rule = |name: String| RuleCount {
+            name: printable_lines(&name),
             ends: Default::default(),
             latency: Histogram::default(),
         };
