@@ -284,6 +284,10 @@ async fn granted_directories_are_read_and_never_written() {
             few.is_some_and(|few| few < 64) || report.outcome != Outcome::Ack,
             "{lines:?} {report:?}"
         );
+        if let Outcome::Fault(fault) = &report.outcome {
+            let said = "more than 64 resource handles (the most where they may be open files)";
+            assert!(fault.detail.contains(said), "{fault}");
+        }
     }
     assert_eq!(std::fs::read_dir(path.join("inner")).unwrap().count(), 2);
     let gone = settings(path.join("gone"));

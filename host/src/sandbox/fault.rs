@@ -60,6 +60,8 @@ pub(super) struct ErrorContext<'a> {
     pub(super) limits: &'a Limits,
     /// The last request for memory that the limiter denied during the call.
     pub(super) denied: Option<Denied>,
+    /// The most handles of the instance.
+    pub(super) handles: usize,
     /// Whether the instance was made. Before that, a fault does not count as an attempt.
     pub(super) instantiated: bool,
 }
@@ -124,7 +126,10 @@ impl ErrorContext<'_> {
             return (FaultKind::Instantiation, error.to_string());
         }
         if let Some(ResourceTableError::Full) = error.downcast_ref() {
-            return (FaultKind::MemoryLimit, self.too_many_handles());
+            return (
+                FaultKind::MemoryLimit,
+                too_many_handles(self.handles, limits),
+            );
         }
         match error.downcast_ref::<Trap>() {
             Some(Trap::StackOverflow) => {
@@ -151,7 +156,8 @@ impl ErrorContext<'_> {
             return (FaultKind::OutputLimit, detail);
         }
         if root.contains(HANDLES_EXHAUSTED) {
-            return (FaultKind::MemoryLimit, self.too_many_handles());
+            let detail = too_many_handles(limits.handles, limits);
+            return (FaultKind::MemoryLimit, detail);
         }
         if let (false, Some(denied)) = (self.instantiated, self.denied) {
             return (FaultKind::MemoryLimit, denied.describe(limits));
@@ -167,13 +173,14 @@ impl ErrorContext<'_> {
         // No guest code was running: the result does not have the type of the interface.
         (FaultKind::BadOutcome, root)
     }
+}
 
-    fn too_many_handles(&self) -> String {
-        format!(
-            "more than {} resource handles (limit `handles`)",
-            self.limits.handles
-        )
-    }
+fn too_many_handles(most: usize, limits: &Limits) -> String {
+    let why = match most < limits.handles {
+        true => "the most where they may be open files",
+        false => "limit `handles`",
+    };
+    format!("more than {most} resource handles ({why})")
 }
 
 /// A fault of a guest that gave up, with the last line that it wrote to stderr in front: a trap alone says
