@@ -49,18 +49,29 @@ fn a_pipe_is_refused_and_not_waited_for() {
     let password = format!("stream = \"orders\"\nredis_password_file = \"{pipe}\"\n");
     std::fs::write(&config, password).unwrap();
     let (scripted, config) = (scripted(), config.to_str().unwrap());
-    let commands: [&[&str]; 5] = [
-        &["check", pipe],
-        &["check", "--config", pipe],
-        &["check", "--config", config],
-        &["check", &scripted, "--config", pipe],
-        &["invoke", pipe, "--body", "x"],
+    let commands: [(&[&str], i32); 5] = [
+        (&["check", pipe], 65),
+        (&["check", "--config", pipe], 64),
+        (&["check", "--config", config], 64),
+        (&["check", &scripted, "--config", pipe], 64),
+        (&["invoke", pipe, "--body", "x"], 65),
     ];
-    for command in commands {
+    for (command, code) in commands {
         let ended = ended_in_time(command);
-        assert!([64, 65, 74].contains(&ended.code), "{command:?}: {ended:?}");
-        let said = "it is a pipe; copy its content to a regular file";
-        assert!(ended.stderr.contains(said), "{command:?}: {ended:?}");
+        assert_eq!(ended.code, code, "{command:?}: {ended:?}");
+        let (what, remedy) = ("it is a pipe", "copy its content to a regular file");
+        let said = ended.stderr.contains(what) && ended.stderr.contains(remedy);
+        assert!(said, "{command:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_device_or_a_directory_is_no_component() {
+    for file in ["/dev/null", "/dev/zero", "/"] {
+        for command in [&["check", file][..], &["invoke", file, "--body", "x"]] {
+            let ended = ended_in_time(command);
+            assert_eq!(ended.code, 65, "{command:?}: {ended:?}");
+        }
     }
 }
 

@@ -132,8 +132,15 @@ impl Error {
     /// The file at `path` is not loaded.
     pub(super) fn load(path: &Path, error: &LoadError) -> Self {
         let (path, text) = (path.to_owned(), error.to_string());
-        if let LoadError::Read(_) = error {
-            return Self::Unreadable { path, what: text };
+        match error {
+            // It can be read, and is a directory, a pipe or a device.
+            LoadError::Read(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory
+                ) => {}
+            LoadError::Read(_) => return Self::Unreadable { path, what: text },
+            _ => {}
         }
         // The text of a load error ends in `; remedy`, where there is one.
         let (what, hint) = match text.rsplit_once("; ") {
