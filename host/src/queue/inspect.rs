@@ -23,8 +23,8 @@ const COMMAND: &str = "inspect";
 pub struct Report {
     /// Entries in the stream, or values of a list that no instance holds, its retry list included.
     pub length: u64,
-    /// Entries that the group has not read, as Redis counts them: it may not know, and it counts
-    /// entries that were trimmed unread. Of a list, its length.
+    /// Entries that the group has not read: 0 if the stream holds nothing behind the last entry that the group was
+    /// given, else the number of Redis, at most the length of the stream. Redis may not know it. Of a list, its length.
     pub lag: Option<u64>,
     /// Entries that the group has read since it was made, as Redis counts them: it may not know.
     #[serde(skip)]
@@ -147,17 +147,20 @@ async fn look(
     backlog.arg(group);
     let backlog = script::run(link, Script::Backlog, &backlog).await?;
     let [unread, _, _] = reply::tuple(COMMAND, backlog)?;
+    let unread = reply::integer(COMMAND, &unread)? > 0;
     Ok(Report {
         length,
+        // Redis counts entries that a producer trimmed before they were read, and never stops.
         lag: match own.take("lag") {
+            _ if !unread => Some(0),
             Value::Nil => None,
-            lag => Some(reply::count(COMMAND, &lag)?),
+            lag => Some(reply::count(COMMAND, &lag)?.min(length).max(1)),
         },
         read: match own.take("entries-read") {
             Value::Nil => None,
             read => Some(reply::count(COMMAND, &read)?),
         },
-        unread: reply::integer(COMMAND, &unread)? > 0,
+        unread,
         pending: own.count("pending")?,
         oldest_pending_ms: first_pending(link, key, group.as_bytes())
             .await?

@@ -173,8 +173,7 @@ pub struct Maintenance {
 /// The state of a queue, for gauges.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Observation {
-    /// Unread messages as Redis counts them, trimmed ones included; where Redis does not know, 1 if
-    /// there are any.
+    /// Unread messages ([`inspect::Report::lag`]); where Redis does not know their number, 1 if there are any.
     pub unread: u64,
     /// Deliveries that hosts hold, parked ones included.
     pub pending: u64,
