@@ -30,6 +30,9 @@ pub(crate) enum Rule {
     /// 11: a host adopts own entries that it does not hold.
     #[cfg(test)]
     AdoptUnknown,
+    /// 24: any host takes what a dead host held, whatever the name of that host (`list_lapsed.lua`).
+    #[cfg(test)]
+    OrphansOfEveryName,
     /// 12: renewal checks the owner.
     #[cfg(test)]
     RenewalChecks,

@@ -7,6 +7,7 @@ use redis::{Cmd, Pipeline, Value};
 use serde::Serialize;
 
 pub use super::outbox::report::OutboxReport;
+use super::stream::PARKED_CONSUMER;
 use super::{Observation, outbox};
 use crate::delivery::message::DeliveryId;
 use crate::redis::connection::Link;
@@ -52,12 +53,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// The part of it for gauges.
-    pub(super) fn observation(&self) -> Observation {
+    /// The part of it for gauges, where hosts go by this `min_idle`.
+    pub(super) fn observation(&self, min_idle: Duration) -> Observation {
+        let is_host = |consumer: &&ConsumerReport| consumer.name != PARKED_CONSUMER;
+        let is_gone =
+            |consumer: &&ConsumerReport| u128::from(consumer.idle_ms) >= min_idle.as_millis();
+        let gone = self.consumers.iter().filter(is_host).filter(is_gone);
         Observation {
             unread: self.lag.unwrap_or(u64::from(self.unread)),
             pending: self.pending,
             oldest_pending: self.oldest_pending_ms.map(Duration::from_millis),
+            orphans: gone.map(|consumer| consumer.pending).sum(),
             parked: self.delayed,
             dead_letters: self.dead_letters,
             ..Observation::default()

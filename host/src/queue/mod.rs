@@ -179,6 +179,8 @@ pub struct Observation {
     pub pending: u64,
     /// For how long the oldest of them has been in the queue.
     pub oldest_pending: Option<Duration>,
+    /// Deliveries of hosts that were not seen for `min_idle`: no other host has taken them yet.
+    pub orphans: u64,
     /// Parked deliveries and messages published for later.
     pub parked: u64,
     /// Entries in the dead-letter queue.

@@ -522,6 +522,7 @@ impl Reporter {
         let metrics = &self.metrics;
         set(&metrics.unread, seen.unread);
         set(&metrics.pending, seen.pending);
+        set(&metrics.orphans, seen.orphans);
         set(&metrics.parked, seen.parked);
         set(&metrics.dead_letters, seen.dead_letters.unwrap_or(0));
         let oldest = seen.oldest_pending.unwrap_or_default();

@@ -230,6 +230,8 @@ metrics! {
     pub pending: Gauge;
     /// Age of the oldest pending delivery.
     pub oldest_pending_seconds: GaugeF64;
+    /// Deliveries of hosts that were not seen for `min_idle`: no other host has taken them yet.
+    pub orphans: Gauge;
     /// Deliveries parked for later, which no host holds.
     pub parked: Gauge;
     /// Entries in the dead-letter queue.

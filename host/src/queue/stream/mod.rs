@@ -630,7 +630,8 @@ impl Queue for StreamQueue {
         let dead_letter = rules.dead_letter.as_ref().map(|d| &*d.key);
         let (link, group) = (&self.base.commands, self.group());
         let report = inspect::stream(link, self.key(), group, dead_letter).await?;
-        self.base.observed(report.observation()).await.map(Some)
+        let seen = report.observation(self.base.terms.largest());
+        self.base.observed(seen).await.map(Some)
     }
 
     fn hurry(&self) {

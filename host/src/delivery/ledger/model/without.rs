@@ -263,6 +263,19 @@ fn what_nobody_adopts_is_stranded() {
 }
 
 #[test]
+fn what_a_dead_host_held_is_stranded_if_no_host_has_its_name() {
+    breaks(Rule::OrphansOfEveryName, "not settled", |rng| {
+        world(
+            rng,
+            Faults {
+                kill: 1,
+                ..Faults::default()
+            },
+        )
+    });
+}
+
+#[test]
 fn a_renewal_without_a_check_steals() {
     breaks(
         Rule::RenewalChecks,
