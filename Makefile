@@ -165,7 +165,8 @@ guest-js guest-ts: guest-%: guest-examples/%/handler.wasm
 
 guest-examples/js/handler.wasm guest-examples/ts/handler.wasm: guest-examples/%/handler.wasm: \
   guest-examples/%/node_modules/.package-lock.json wit/world.wit \
-  $(wildcard guest-examples/js/src/* guest-examples/js/wit/*.wit guest-examples/ts/src/* guest-examples/ts/tsconfig.json)
+  $(wildcard guest-examples/js/src/* guest-examples/js/runtime/* guest-examples/js/wit/*.wit guest-examples/ts/src/* \
+  guest-examples/ts/runtime/* guest-examples/ts/tsconfig.json)
 	cd guest-examples/$* && npm run build
 
 guest-examples/%/node_modules/.package-lock.json: guest-examples/%/package-lock.json guest-examples/%/package.json | setup-node

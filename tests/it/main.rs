@@ -124,6 +124,8 @@ mod fuzz_bodies;
 #[cfg(test)]
 mod get_started;
 #[cfg(test)]
+mod js_promises;
+#[cfg(test)]
 mod language_conformance;
 #[cfg(test)]
 mod language_redis;
