@@ -39,6 +39,7 @@ mod docs;
 pub mod effects;
 pub mod file_watch;
 pub mod host;
+mod names;
 pub mod policies;
 pub mod publish;
 pub mod queue;

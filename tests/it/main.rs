@@ -155,6 +155,7 @@ mod once_scene;
 mod outbound_hostile;
 #[cfg(test)]
 mod outbound_http;
+mod outbound_names;
 #[cfg(test)]
 mod outbound_queue;
 #[cfg(test)]

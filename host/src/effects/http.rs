@@ -23,12 +23,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::TlsConnector;
 
-use super::connect::{Connector, Line, Resolver, bounded};
+use super::connect::{Connector, Line, bounded};
 use super::rules::{HttpRule, Part, Template};
 use super::secrets::Secrets;
 use super::stand_in::Answering;
 use super::target::Target;
 use crate::delivery::text::{hex, printable, truncated};
+use crate::names::Names;
 use crate::sandbox::{Body, HttpError, Origin};
 use crate::telemetry::rules::{RequestEnd, RuleCounts};
 
@@ -147,7 +148,7 @@ impl Pool {
         index: usize,
         counts: &Arc<RuleCounts>,
         tls: Option<TlsConnector>,
-        resolver: &Resolver,
+        names: Names,
         answering: Option<&Answering>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -156,7 +157,7 @@ impl Pool {
                 reach: rule.reach.clone(),
                 tls,
                 connections: Arc::new(Semaphore::new(rule.connections)),
-                resolver: Arc::clone(resolver),
+                names,
                 answering: answering.cloned(),
             }),
             in_flight: Arc::new(Semaphore::new(rule.in_flight)),
