@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body::Body as _;
 use http_body_util::{BodyExt, Empty, Full};
 use wasmtime::component::{ComponentType, Lift, Linker, Lower};
 
@@ -46,17 +47,24 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     })
 }
 
-/// The whole response. The provider bounds its size.
+/// The whole response. The provider bounds its size. Its body is copied: a part of it, perhaps of one byte, would hold
+/// the buffer that it came in.
 async fn collect(response: http::Response<Body>) -> Result<Response, HttpError> {
-    let (parts, body) = response.into_parts();
-    let body = body.collect().await?.to_bytes();
+    let (parts, mut parts_of_body) = response.into_parts();
+    let expected = parts_of_body.size_hint().exact().unwrap_or_default();
+    let mut body = Vec::with_capacity(usize::try_from(expected).unwrap_or_default());
+    while let Some(frame) = parts_of_body.frame().await {
+        if let Some(data) = frame?.data_ref() {
+            body.extend_from_slice(data);
+        }
+    }
     let headers = parts.headers.iter();
     Ok(Response {
         status: parts.status.as_u16(),
         headers: headers
             .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
             .collect(),
-        body: body.into(),
+        body,
     })
 }
 
