@@ -549,7 +549,7 @@ mod measured {
 
     /// How much more memory this process had at most while this ran, in bytes.
     async fn grown<T>(work: impl Future<Output = T>) -> (u64, T) {
-        let (before, mut most) = (resident(), 0);
+        let (before, mut most): (u64, u64) = (resident(), 0);
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
