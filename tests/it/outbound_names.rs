@@ -1,11 +1,12 @@
-//! Lookups of names that a DNS server never answers: they are bounded, they end with their threads, and other names
-//! are still found.
+//! Lookups of names that a DNS server never answers, and descriptors: both are bounded, and the host goes on.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use hostler_tests::dns::Dns;
 use hostler_tests::guests::guest;
-use hostler_tests::host::Host;
+use hostler_tests::host::{Host, HostOptions};
+use hostler_tests::redis::eventually;
 
 use crate::e2e_scene::Scene;
 
@@ -93,6 +94,71 @@ async fn an_attempt_looks_up_as_many_names_as_it_may_send_requests() {
     assert_eq!(said(&host, "held"), ["held 5"]);
     assert_eq!(dns.asked().len(), 5, "{:?}", dns.asked());
     host.drained().await;
+}
+
+/// A host whose process may open so many descriptors.
+fn limited(scene: &Scene, most: u32, concurrency: u32) -> HostOptions {
+    let dir = scene.server.dir();
+    let (program, config) = (dir.join("limited"), dir.join("limited.toml"));
+    let binary = hostler_tests::host::binary();
+    let script = format!(
+        "#!/bin/sh\nulimit -n {most}\nexec {} \"$@\"\n",
+        binary.display()
+    );
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let toml = "timeout = \"20s\"\n[[grant.tcp]]\nhost = \"127.0.0.1\"\nport = 1\n\
+                [[grant.http]]\nhost = \"a.test\"\n\
+                [grant.secret]\nneeded = { variable = \"NEEDED\", expose = true }\n";
+    fs::write(&config, toml).unwrap();
+    scene
+        .host()
+        .cap(1)
+        .binary(&program)
+        .flag("handler", &guest("outbound").display().to_string())
+        .flag("config", &config.display().to_string())
+        .flag("concurrency", &concurrency.to_string())
+        .variable("NEEDED", "needed")
+        .admin()
+}
+
+#[tokio::test]
+async fn a_host_is_alive_while_its_handlers_hold_all_descriptors_that_they_may() {
+    let mut scene = Scene::new().await;
+    // 256 of its own, 6 attempts, and the connections of a rule.
+    let host = limited(&scene, 256 + 6 * 64 + 32, 4).ready().await;
+    scene.publish_all("hold:sockets|64+sleep:3000", 4).await;
+    eventually("all are held", async || {
+        said(&host, "held") == vec!["held 64"; 4]
+    })
+    .await;
+    for path in ["/live", "/metrics"] {
+        assert_eq!(host.get(path).0, 200, "{path}");
+    }
+    let open = fs::read_dir(format!("/proc/{}/fd", host.pid()))
+        .unwrap()
+        .count();
+    println!("{open} descriptors, of them {} of handlers", 4 * 64);
+    assert!(open > 4 * 64 && open < 4 * 64 + 256, "{open}");
+    scene.emptied().await;
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn a_host_that_may_open_too_few_descriptors_does_not_start_and_names_the_numbers() {
+    let scene = Scene::new().await;
+    let ended = limited(&scene, 600, 4).end().await;
+    let text = ended.stderr();
+    assert_ne!(ended.code(), Some(0));
+    for part in [
+        "may open 600",
+        "may need 672",
+        "4 attempts",
+        "`concurrency`",
+        "LimitNOFILE",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 mod measured {

@@ -397,3 +397,44 @@ async fn a_host_serves_the_dashboard_beside_its_metrics() {
         refused.stderr()
     );
 }
+
+mod measured {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn rows_of_dead_letters_hold_no_bodies() {
+        for kind in [Kind::Stream, Kind::List] {
+            let scene = Scene::new(kind).await;
+            let reason = [
+                ("x-dead-letter-reason", "trap"),
+                ("x-dead-letter-source", scene.key()),
+            ];
+            for _ in 0..16 {
+                scene
+                    .put(scene.dead_key(), vec![b'x'; 8 << 20], &reason)
+                    .await;
+            }
+            let ui = Dashboard::start(&scene, false);
+            let path = format!("/ui/api/dead?key={}&limit=200", scene.dead_key());
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let dead = ui.get(&path);
+                        assert_eq!(dead["total"], 16, "{dead}");
+                        let rows = dead["entries"].as_array().unwrap();
+                        assert_eq!(rows.len(), 16);
+                        assert!(rows.iter().all(|row| row["reason"] == "trap"), "{rows:?}");
+                    });
+                }
+            });
+            let status = std::fs::read_to_string(format!("/proc/{}/status", ui.process.pid()));
+            let status = status.unwrap();
+            let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let most = most.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse().ok());
+            let most: u64 = most.unwrap();
+            println!("{kind:?}: {} MiB at most", most >> 10);
+            // Of a list, two values are whole at a time, and each is copied while it is read.
+            assert!(most < 200 << 10, "{kind:?}: {most} KiB");
+        }
+    }
+}

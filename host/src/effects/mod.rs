@@ -126,6 +126,11 @@ impl Effects {
         self.0.store.try_with(values.collect());
     }
 
+    /// The most connections of all rules at a time.
+    pub fn connections_max(&self) -> usize {
+        self.0.rules.http.iter().map(|rule| rule.connections).sum()
+    }
+
     /// What the rules count.
     pub fn counts(&self) -> &Arc<RuleCounts> {
         &self.0.counts

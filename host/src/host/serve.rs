@@ -14,7 +14,7 @@ use crate::host::connect::{Connected, retry};
 use crate::host::rollout::Rollout;
 use crate::host::settings::{live_rules, loop_settings, queue_options};
 use crate::host::signals::{StopSignal, StopSignals};
-use crate::host::{Error, component, listing, supervisor};
+use crate::host::{Error, component, descriptors, listing, supervisor};
 use crate::queue::kind::QueueOptions;
 use crate::queue::{Guarantee, Queue};
 use crate::redis::startup::StartError;
@@ -70,6 +70,7 @@ pub async fn serve(
     attempts: &Handle,
     mut telemetry: Option<&mut Telemetry>,
 ) -> Result<Served, Error> {
+    descriptors::check(&config)?;
     let loading = config.clone();
     let loading = attempts.spawn_blocking(move || component::load_handler(&loading));
     let handler = tokio::select! {

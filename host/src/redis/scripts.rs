@@ -166,6 +166,8 @@ scripts! {
     Replay = ["copies"] "replay";
     /// Move one dead letter of a list back.
     ListReplay = ["dead"] "list_replay";
+    /// Read a stretch of a dead-letter queue that is a stream, without bodies.
+    DeadHeads = ["step"] "dead_heads";
     /// Read a stretch of a dead-letter queue that is a list.
     PageList = ["step"] "page_list";
     /// Hold a dead letter for a two-phase move.

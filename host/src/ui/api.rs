@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
+use tokio::sync::SemaphorePermit;
 
 use super::{Ui, course};
 use crate::dead_letter::{self, DeadLetters, Entry, Filter, groups};
@@ -28,6 +29,17 @@ const BODY_MAX: usize = 64 * 1024;
 const HEADER_MAX: usize = 4 * 1024;
 /// The most causes that are shown.
 const GROUPS_MAX: usize = 100;
+
+/// How many requests read dead letters at a time. Each holds a stretch of them, and what it answers.
+pub(super) const READERS: u32 = 2;
+
+impl Ui {
+    /// Wait for the turn of a request that reads dead letters; so many turns are all that others could have.
+    async fn read(&self, turns: u32) -> Result<SemaphorePermit<'_>, Error> {
+        let turn = self.0.readers.acquire_many(turns).await;
+        turn.map_err(|error| Error::Wrong(error.to_string()))
+    }
+}
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -171,7 +183,8 @@ pub(super) async fn dead(State(ui): State<Ui>, words: Words) -> Result<Response,
     let reasons: Vec<String> = words.get("reason").map(str::to_owned).into_iter().collect();
     let limit = words.get("limit").and_then(|limit| limit.parse().ok());
     let limit = limit.unwrap_or(50).min(LETTERS_MAX);
-    let letters = DeadLetters::new(&ui.0.connector, key);
+    let _turn = ui.read(1).await?;
+    let letters = DeadLetters::new(&ui.0.connector, key).heads_only();
     let peek = letters.peek_for(&reasons, limit).await?;
     let served_by = letters.served_by().await?;
     let answer = json!({
@@ -185,7 +198,8 @@ pub(super) async fn dead(State(ui): State<Ui>, words: Words) -> Result<Response,
 }
 
 pub(super) async fn groups(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
-    let letters = DeadLetters::new(&ui.0.connector, words.required("key")?);
+    let _turn = ui.read(1).await?;
+    let letters = DeadLetters::new(&ui.0.connector, words.required("key")?).heads_only();
     let mut found = letters.groups(Filter::default()).await?;
     let cut = found.groups.iter().skip(GROUPS_MAX).map(|g| g.count);
     found.others += cut.sum::<u64>();
@@ -195,6 +209,8 @@ pub(super) async fn groups(State(ui): State<Ui>, words: Words) -> Result<Respons
 
 pub(super) async fn letter(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
     let (key, id) = (words.required("key")?, words.required("id")?);
+    // It is read whole: nothing else is read meanwhile.
+    let _turn = ui.read(READERS).await?;
     let letters = DeadLetters::new(&ui.0.connector, key);
     let entry = letters.find(id).await?;
     let entry = entry.ok_or_else(|| Error::Missing(format!("`{key}` has no entry {id}")))?;
@@ -207,12 +223,13 @@ pub(super) async fn letter(State(ui): State<Ui>, words: Words) -> Result<Respons
     });
     let headers = entry.headers.iter().map(|(name, value)| {
         let text = |bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes);
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(HEADER_MAX + 4)]);
             truncated(&text, HEADER_MAX).to_owned()
         };
         [text(name), text(value)]
     });
-    let body = String::from_utf8_lossy(&entry.body);
+    let beginning = &entry.body[..entry.body.len().min(BODY_MAX + 4)];
+    let body = String::from_utf8_lossy(beginning);
     let answer = json!({
         "key": key,
         "row": row(&entry, key),

@@ -54,6 +54,8 @@ struct Inner {
     trials: Option<Trials>,
     /// One dead letter is tried at a time.
     turn: Semaphore,
+    /// The turns of the requests that read dead letters.
+    readers: Semaphore,
 }
 
 /// The handlers that dead letters may be tried with: those that the operator named at the start.
@@ -83,6 +85,7 @@ impl Ui {
             is_local,
             trials,
             turn: Semaphore::new(1),
+            readers: Semaphore::new(api::READERS as usize),
         }))
     }
 

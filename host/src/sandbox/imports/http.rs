@@ -5,11 +5,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body as _;
 use http_body_util::{BodyExt, Empty, Full};
-use wasmtime::component::{ComponentType, Lift, Linker, Lower};
+use wasmtime::component::{ComponentType, Lift, Linker, Lower, Resource};
+use wasmtime_wasi_http::WasiHttpView;
+use wasmtime_wasi_http::p2::bindings::http::types::{HostOutgoingRequest, Method, OutgoingRequest};
 
 use crate::sandbox::host::Host;
 use crate::sandbox::imports::{Store, VERSION};
 use crate::sandbox::outside::{Body, HttpError, HttpRequest};
+
+/// The version that wasmtime links: the same name replaces its functions.
+const TYPES: &str = "wasi:http/types@0.2.12";
+
+/// The longest method, and the longest authority: a name, a port, and what is refused later.
+const METHOD_MAX: usize = 64;
+const AUTHORITY_MAX: usize = 1 << 10;
 
 /// `http.request`.
 #[derive(ComponentType, Lift)]
@@ -34,6 +43,7 @@ struct Response {
 
 pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
+    requests(linker)?;
     let mut interface = linker.instance(&format!("hostler:handler/http@{VERSION}"))?;
     interface.func_wrap_async("fetch", |store: Store<'_>, (request,): (Request,)| {
         let scope = store.data().scope();
@@ -45,6 +55,40 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
             Ok((response.await,))
         })
     })
+}
+
+/// Texts of requests of `wasi:http`, which the host holds, have a bounded length. wasmtime bounds the path.
+fn requests(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+    linker.allow_shadowing(true);
+    let mut interface = linker.instance(TYPES)?;
+    interface.func_wrap(
+        "[method]outgoing-request.set-method",
+        |mut store: Store<'_>, (request, method): (Resource<OutgoingRequest>, Method)| {
+            if matches!(&method, Method::Other(other) if other.len() > METHOD_MAX) {
+                return Ok((Err(()),));
+            }
+            let mut http = store.data_mut().http();
+            Ok((HostOutgoingRequest::set_method(&mut http, request, method)?,))
+        },
+    )?;
+    interface.func_wrap(
+        "[method]outgoing-request.set-authority",
+        |mut store: Store<'_>,
+         (request, authority): (Resource<OutgoingRequest>, Option<String>)| {
+            if authority
+                .as_ref()
+                .is_some_and(|text| text.len() > AUTHORITY_MAX)
+            {
+                return Ok((Err(()),));
+            }
+            let mut http = store.data_mut().http();
+            Ok((HostOutgoingRequest::set_authority(
+                &mut http, request, authority,
+            )?,))
+        },
+    )?;
+    linker.allow_shadowing(false);
+    Ok(())
 }
 
 /// The whole response. The provider bounds its size. Its body is copied: a part of it, perhaps of one byte, would hold
