@@ -221,6 +221,8 @@ mod sandbox_corpus;
 #[cfg(test)]
 mod sandbox_examples;
 #[cfg(test)]
+mod sandbox_forgets;
+#[cfg(test)]
 mod sandbox_fuzz;
 #[cfg(test)]
 mod sandbox_grants;
