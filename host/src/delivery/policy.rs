@@ -9,8 +9,8 @@ use crate::delivery::declared::declared;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
 
-/// The longest delay that a handler may ask for. A longer one is shortened to this.
-pub const DELAY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest delay that a handler may ask for. An attempt that asks for a longer one is a fault.
+pub const DELAY_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// What the host does with a delivery.
 #[derive(Clone, Debug, Eq, PartialEq)]
