@@ -40,6 +40,7 @@ pub mod effects;
 pub mod file_watch;
 pub mod host;
 pub mod policies;
+pub mod policy_change;
 pub mod publish;
 pub mod queue;
 pub mod redis;

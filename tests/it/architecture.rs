@@ -131,6 +131,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "config",
             "dead_letter",
             "policies",
+            "policy_change",
             "registry",
             "rollout",
             "telemetry",
@@ -138,6 +139,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
+    ("policy_change", &["redis", "policies", "config"]),
     (
         "trial",
         &[
@@ -179,6 +181,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "admin",
             "config",
             "policies",
+            "policy_change",
             "registry",
             "ui",
             "file_watch",
