@@ -41,6 +41,7 @@ pub mod file_watch;
 pub mod host;
 mod names;
 pub mod policies;
+pub mod policy_change;
 pub mod publish;
 pub mod queue;
 pub mod redis;

@@ -132,6 +132,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "config",
             "dead_letter",
             "policies",
+            "policy_change",
             "registry",
             "rollout",
             "telemetry",
@@ -139,6 +140,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
+    ("policy_change", &["redis", "policies", "config"]),
     (
         "trial",
         &[
@@ -180,6 +182,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "admin",
             "config",
             "policies",
+            "policy_change",
             "registry",
             "ui",
             "file_watch",

@@ -173,6 +173,8 @@ mod policy_live;
 #[cfg(test)]
 mod policy_scene;
 #[cfg(test)]
+mod policy_unknown;
+#[cfg(test)]
 mod producers_docs;
 #[cfg(test)]
 mod programs;

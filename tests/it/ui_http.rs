@@ -304,9 +304,21 @@ async fn each_action_does_what_its_command_does() {
     .ok()
     .json();
     assert_eq!(policies[0]["value"], "7s");
-    let wrong = json!({ "setting": "concurrency", "value": "7" });
-    let (status, answer) = ui.act("policy", "orders", &wrong);
-    assert_eq!(status, 400, "{answer}");
+    // As `hostler policy` checks it.
+    scene.raw.ask("RPUSH letters x").await;
+    let many = "x".repeat(5000);
+    for (setting, value, part) in [
+        ("concurrency", "7", "cannot be set by a policy"),
+        ("dead_letter.key", "letters", "holds a list"),
+        ("dead_letter.routes", "dropped=letters", "holds a list"),
+        ("no_such", "7", "unknown setting"),
+        ("dead_letter.key", &*many, "longer than"),
+    ] {
+        let wrong = json!({ "setting": setting, "value": value });
+        let (status, answer) = ui.act("policy", "orders", &wrong);
+        assert_eq!(status, 400, "{answer}");
+        assert!(answer.to_string().contains(part), "{answer}");
+    }
     let removed = json!({ "setting": "backoff.first" });
     assert_eq!(ui.act("policy", "orders", &removed).0, 200);
     let (status, answer) = ui.act("rollback", "orders", &json!({}));

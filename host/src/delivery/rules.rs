@@ -46,6 +46,8 @@ pub(crate) enum Rule {
     RepeatsVoid,
     /// 16: a settlement that Redis refuses is tried again under the rules in force.
     SettlementsFollowTheRules,
+    /// 16: where the dead-letter key was taken away, dead letters wait.
+    TakingTheKeyDiscardsNothing,
     /// 17: what the gate turns away never starts.
     TurnedAwayNeverStarts,
     /// 18: a host says that a delivery is gone only if its group is still the one that it knows

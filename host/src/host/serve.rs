@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
@@ -55,10 +56,30 @@ pub struct Served {
 }
 
 impl Served {
-    const NOTHING: Self = Self {
-        ended: Ended::Done,
-        summary: None,
-    };
+    const NOTHING: Self = Self::unread(Ended::Done);
+
+    /// It has read nothing.
+    const fn unread(ended: Ended) -> Self {
+        Self {
+            ended,
+            summary: None,
+        }
+    }
+}
+
+/// Wait for what a host must know before its first message. A signal ends the wait, and so does the end of
+/// `until_empty`'s patience. Nothing has been read yet: there is nothing to drain.
+async fn unless_stopped<T>(
+    waiting: impl Future<Output = T>,
+    patience: Option<Duration>,
+    stops: &mut StopSignals,
+) -> Result<T, Ended> {
+    let late = OptionFuture::from(patience.map(tokio::time::sleep));
+    tokio::select! {
+        known = waiting => Ok(known),
+        Some(()) = late => Err(Ended::TimedOut),
+        _ = stops.next() => Err(Ended::Done),
+    }
 }
 
 /// Load the handler of this configuration, and serve its queue until a signal or an empty queue ends
@@ -162,11 +183,14 @@ impl Host<'_> {
         let Some(queue) = opened.await? else {
             return Ok(Served::NOTHING);
         };
-        let mut watcher = ConfigWatcher::new(sources, &config, &options, connector, &self.status);
-        if let Some(changed) = watcher.begin().await {
-            queue.adopt(live_rules(&changed, &queue_options(&changed)).queue);
-            config = changed;
-        }
+        let patience = config.process.until_empty_timeout;
+        let shown = (&self.health, &self.status);
+        let mut watcher = ConfigWatcher::new(sources, &config, &options, connector, shown);
+        config = match unless_stopped(watcher.begin(config), patience, stops).await {
+            Ok(config) => config,
+            Err(ended) => return Ok(Served::unread(ended)),
+        };
+        queue.adopt(live_rules(&config, &queue_options(&config)).queue);
         announce(&config, &*queue, &sandbox);
         self.status.handler(sandbox.digest());
         self.status.serves(status::Served {
@@ -184,10 +208,9 @@ impl Host<'_> {
             &self.health,
             self.attempts,
         );
-        let rollout = tokio::select! {
-            rollout = rollout => rollout?,
-            // Nothing has been read yet: there is nothing to drain.
-            _ = stops.next() => return Ok(Served::NOTHING),
+        let rollout = match unless_stopped(rollout, patience, stops).await {
+            Ok(rollout) => rollout?,
+            Err(ended) => return Ok(Served::unread(ended)),
         };
         let (drained, until_drained) = watch::channel(false);
         let shown = (&self.health, &self.status);

@@ -10,7 +10,7 @@ use crate::delivery::ledger::{
 };
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
-use crate::delivery::policy::{DELAY_MAX, Disposition, Policy};
+use crate::delivery::policy::{Disposition, Policy};
 use crate::delivery::text::printable;
 use crate::delivery::trace::Trace;
 use crate::queue::{
@@ -117,9 +117,6 @@ impl Reporter {
         }
         if self.guarantee == Guarantee::AtMostOnce {
             self.metrics.outcome_not_honoured(&report.outcome);
-        }
-        if matches!(report.outcome, Outcome::NackRequeue(Some(delay)) if delay > DELAY_MAX) {
-            self.metrics.delays_clamped.inc();
         }
         let Some((job, attempt)) = started else {
             return;

@@ -164,8 +164,6 @@ metrics! {
     /// Times that a destination in another slot refused the next message of an outbox, or could not be
     /// reached; the host tries again.
     pub outbox_refusals: Counter;
-    /// Delays that a handler asked for and the host shortened to the longest allowed one.
-    pub delays_clamped: Counter;
     /// Consumer groups that were created again after somebody deleted them.
     pub groups_recreated: Counter;
     /// Dead letters dropped because their queue was full.

@@ -16,7 +16,8 @@ use tokio::sync::SemaphorePermit;
 use super::{Ui, course};
 use crate::dead_letter::{self, DeadLetters, Entry, Filter, groups};
 use crate::delivery::text::truncated;
-use crate::policies::{Policies, Stored};
+use crate::policies::{self, Policies, Stored};
+use crate::policy_change::Refusal;
 use crate::redis::Error as RedisError;
 use crate::registry::{Listed, named, overview};
 use crate::rollout::store::Store;
@@ -52,6 +53,15 @@ pub(super) enum Error {
     Missing(String),
     #[error("{0}")]
     Wrong(String),
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Policies(policies::Error::Redis(error)) => Self::Redis(error),
+            refusal => Self::Wrong(refusal.to_string()),
+        }
+    }
 }
 
 impl IntoResponse for Error {
@@ -139,13 +149,14 @@ pub(super) async fn queue(State(ui): State<Ui>, words: Words) -> Result<Response
         })
     });
     let policies = Policies::new(ui.0.connector.link("policies"));
-    let policies = policies.of_queue(name).await.map(|found| found.settings);
+    let policies = policies.of_queue(name).await.stored();
+    let (policies, _) = policies.unwrap_or_default();
     let answer = json!({
         "queue": seen,
         "consumers": report.consumers,
         "hosts": hosts,
         "versions": stored.collect::<Vec<_>>(),
-        "policies": policies.unwrap_or_default().iter().map(policy).collect::<Vec<_>>(),
+        "policies": policies.iter().map(policy).collect::<Vec<_>>(),
         "course": course::of(&ui, name, group).await,
     });
     Ok(Json(answer).into_response())
@@ -161,7 +172,7 @@ fn policy(stored: &Stored) -> serde_json::Value {
 
 pub(super) async fn policies(State(ui): State<Ui>) -> Result<Response, Error> {
     let policies = Policies::new(ui.0.connector.link("policies"));
-    let found = policies.by_pattern().await?;
+    let (found, _) = policies.by_pattern().await.stored()?;
     Ok(Json(found.iter().map(policy).collect::<Vec<_>>()).into_response())
 }
 

@@ -36,6 +36,7 @@ use crate::wire::keys::{EPOCH_CONSUMER, UNPARKED_CONSUMER};
 
 mod claims;
 pub mod options;
+mod over_length;
 mod settle;
 
 pub use options::{GroupStart, Retention, StreamOptions};
@@ -73,6 +74,7 @@ pub struct StreamQueue {
     waited_in_vain: AtomicBool,
     /// The last script that claimed what is due claimed as much as one may.
     many_due: AtomicBool,
+    over_length: Mutex<over_length::OverLength>,
 }
 
 /// Where bounded scans go on.
@@ -164,6 +166,7 @@ impl StreamQueue {
             unheld: Mutex::default(),
             waited_in_vain: AtomicBool::new(false),
             many_due: AtomicBool::new(false),
+            over_length: Mutex::default(),
             options,
         };
         let base = &queue.base;

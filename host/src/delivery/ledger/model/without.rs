@@ -367,6 +367,31 @@ fn a_settlement_that_keeps_to_the_old_rules_is_refused_for_ever() {
 }
 
 #[test]
+fn a_key_that_is_taken_away_discards_messages() {
+    breaks(
+        Rule::TakingTheKeyDiscardsNothing,
+        "discarded without a word",
+        |rng| {
+            let mut scenario = world(
+                rng,
+                Faults {
+                    policy: 2,
+                    ..Faults::default()
+                },
+            );
+            scenario.on_cap = OnCap::DeadLetter;
+            scenario.changes.push(Change {
+                cap: scenario.limit.cap,
+                on_cap: OnCap::DeadLetter,
+                has_dead_letter: false,
+                backoff: ms(40),
+            });
+            scenario
+        },
+    );
+}
+
+#[test]
 fn what_the_gate_turned_away_starts() {
     breaks(
         Rule::TurnedAwayNeverStarts,
