@@ -7,7 +7,6 @@ use redis::{Cmd, Pipeline, Value};
 use serde::Serialize;
 
 pub use super::outbox::report::OutboxReport;
-use super::stream::PARKED_CONSUMER;
 use super::{Observation, outbox};
 use crate::delivery::message::DeliveryId;
 use crate::redis::connection::Link;
@@ -15,7 +14,7 @@ use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
 use crate::wire::entry_id::parse_entry_id;
-use crate::wire::keys::{self, EPOCH_CONSUMER, UNPARKED_CONSUMER};
+use crate::wire::keys::{self, EPOCH_CONSUMER, PARKED_CONSUMER, UNPARKED_CONSUMER};
 
 const COMMAND: &str = "inspect";
 

@@ -6,8 +6,7 @@ use wasmtime::component::ResourceTableError;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use super::host::TooManyDescriptors;
-use super::limiter::Denied;
+use super::limiter::{Denied, TooManyDescriptors};
 use super::limits::Limits;
 use super::program::{Failed, Unpublished};
 use super::supervise::End;

@@ -38,11 +38,6 @@ const PROGRAM_NAME: &str = "handler";
 /// The most descriptors of this process that an instance holds: files, directories, sockets, and streams of files.
 pub const DESCRIPTORS: usize = 64;
 
-/// An instance wants another descriptor, and holds as many as it may.
-#[derive(Debug, thiserror::Error)]
-#[error("more than {0} open files, directories and sockets at a time")]
-pub(super) struct TooManyDescriptors(usize);
-
 /// Data that all instances of a handler share. Each runner has a copy.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {

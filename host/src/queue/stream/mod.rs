@@ -41,8 +41,7 @@ mod settle;
 
 pub use options::{GroupStart, Retention, StreamOptions};
 
-/// The consumer that owns parked deliveries. No host has this name: theirs end in a random part.
-pub const PARKED_CONSUMER: &str = "hostler:parked";
+pub use crate::wire::keys::PARKED_CONSUMER;
 
 /// Most ids in one `XACK`.
 const PER_XACK: usize = 1000;
