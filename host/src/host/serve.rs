@@ -186,7 +186,7 @@ impl Host<'_> {
         let patience = config.process.until_empty_timeout;
         let shown = (&self.health, &self.status);
         let mut watcher = ConfigWatcher::new(sources, &config, &options, connector, shown);
-        config = match unless_stopped(watcher.begin(config), patience, stops).await {
+        config = match Box::pin(unless_stopped(watcher.begin(config), patience, stops)).await {
             Ok(config) => config,
             Err(ended) => return Ok(Served::unread(ended)),
         };

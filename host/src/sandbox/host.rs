@@ -19,7 +19,7 @@ use super::cancelled::Cancelled;
 use super::engine::Pace;
 use super::fault::OutOfCpu;
 use super::grants::{Directory, Grants};
-use super::limiter::Limiter;
+use super::limiter::{Limiter, TooManyDescriptors};
 use super::limits::Limits;
 use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;

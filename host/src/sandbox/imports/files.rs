@@ -228,7 +228,7 @@ impl HostDescriptor for View<'_> {
         self.room()?;
         // It holds a buffer as well, so it counts beside its file.
         let stream = Stream {
-            file: Arc::new(file),
+            file: Arc::new(Open(file)),
             position,
             state: State::Idle,
         };
@@ -334,9 +334,12 @@ impl HostDirectoryEntryStream for View<'_> {
     }
 }
 
+/// A file that one stream reads: each stream counts as a descriptor of its own.
+struct Open(Arc<File>);
+
 /// Reads a file from a position on.
 struct Stream {
-    file: Arc<Arc<File>>,
+    file: Arc<Open>,
     position: u64,
     state: State,
 }
@@ -355,7 +358,7 @@ impl Stream {
         self.state = State::Reading(spawn_blocking(move || {
             let _seat = seat;
             let mut bytes = vec![0; size.min(READ_MAX)];
-            let read = std::os::unix::fs::FileExt::read_at(&**file, &mut bytes, position)?;
+            let read = std::os::unix::fs::FileExt::read_at(&*file.0, &mut bytes, position)?;
             bytes.truncate(read);
             Ok(bytes.into())
         }));
