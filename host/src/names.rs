@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     /// Names that begin with `silent` are answered when this sender goes. Also which names were asked for.
-    fn names(seats: usize) -> (Names, Arc<Mutex<Vec<String>>>, mpsc::Sender<()>) {
+    fn names(seats: usize) -> (Names, Arc<Mutex<Vec<String>>>, mpsc::SyncSender<()>) {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let (noted, (sender, silence)) = (Arc::clone(&asked), mpsc::sync_channel::<()>(1));
         let silence = Mutex::new(silence);
