@@ -157,6 +157,7 @@ mod once_scene;
 mod outbound_hostile;
 #[cfg(test)]
 mod outbound_http;
+#[cfg(test)]
 mod outbound_names;
 #[cfg(test)]
 mod outbound_queue;
