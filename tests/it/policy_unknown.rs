@@ -203,10 +203,11 @@ async fn a_host_that_starts_waits_for_policies_that_cannot_be_read_and_says_whic
             .await;
         says(&host, &["rules-unreadable", parts[0], parts[1]]).await;
         assert_eq!(host.witness().total(), 0);
-        let url = scene.server.url();
-        scene.raw.ask(&format!("DEL {hash}")).await;
-        let set = ["policy", "set", "--redis", &url, "--queue", "orders"];
-        run(set.iter().chain(&["dead_letter.key=orders:dead"])).ok();
+        // At once: a host that reads in between would know that there is no key, and discard.
+        let mend = "redis.call('DEL', KEYS[1]) \
+                    redis.call('HSET', KEYS[2], 'dead_letter.key', 'orders:dead')";
+        let words = ["EVAL", mend, "2", hash, "{orders}:policy"].map(str::as_bytes);
+        scene.raw.ask_words(&words).await;
         host.logs("ready").await;
         scene.has("orders:dead", EACH as i64).await;
         is_ready(&host).await;
@@ -269,6 +270,7 @@ async fn a_dead_letter_key_that_cannot_be_used_at_the_start_discards_nothing() {
     host.logs("wrong rules are ignored").await;
     says(&host, &["dead-letters-refused", "dead_letter.key"]).await;
     assert_eq!(scene.raw.pending("orders", "workers").await.len(), EACH);
+    host.starts(EACH).await;
     let starts = host.witness().total();
     scene.set(&["dead_letter.key=orders:dead"]);
     scene.has("orders:dead", EACH as i64).await;
