@@ -31,13 +31,10 @@ const HEADER_MAX: usize = 4 * 1024;
 /// The most causes that are shown.
 const GROUPS_MAX: usize = 100;
 
-/// How many requests read dead letters at a time. Each holds a stretch of them, and what it answers.
-pub(super) const READERS: u32 = 2;
-
 impl Ui {
-    /// Wait for the turn of a request that reads dead letters; so many turns are all that others could have.
-    async fn read(&self, turns: u32) -> Result<SemaphorePermit<'_>, Error> {
-        let turn = self.0.readers.acquire_many(turns).await;
+    /// Wait for the turn of a request that reads dead letters: each holds a stretch of them, and its answer.
+    async fn read(&self) -> Result<SemaphorePermit<'_>, Error> {
+        let turn = self.0.reader.acquire().await;
         turn.map_err(|error| Error::Wrong(error.to_string()))
     }
 }
@@ -194,7 +191,7 @@ pub(super) async fn dead(State(ui): State<Ui>, words: Words) -> Result<Response,
     let reasons: Vec<String> = words.get("reason").map(str::to_owned).into_iter().collect();
     let limit = words.get("limit").and_then(|limit| limit.parse().ok());
     let limit = limit.unwrap_or(50).min(LETTERS_MAX);
-    let _turn = ui.read(1).await?;
+    let _turn = ui.read().await?;
     let letters = DeadLetters::new(&ui.0.connector, key).heads_only();
     let peek = letters.peek_for(&reasons, limit).await?;
     let served_by = letters.served_by().await?;
@@ -209,7 +206,7 @@ pub(super) async fn dead(State(ui): State<Ui>, words: Words) -> Result<Response,
 }
 
 pub(super) async fn groups(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
-    let _turn = ui.read(1).await?;
+    let _turn = ui.read().await?;
     let letters = DeadLetters::new(&ui.0.connector, words.required("key")?).heads_only();
     let mut found = letters.groups(Filter::default()).await?;
     let cut = found.groups.iter().skip(GROUPS_MAX).map(|g| g.count);
@@ -220,8 +217,7 @@ pub(super) async fn groups(State(ui): State<Ui>, words: Words) -> Result<Respons
 
 pub(super) async fn letter(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
     let (key, id) = (words.required("key")?, words.required("id")?);
-    // It is read whole: nothing else is read meanwhile.
-    let _turn = ui.read(READERS).await?;
+    let _turn = ui.read().await?;
     let letters = DeadLetters::new(&ui.0.connector, key);
     let entry = letters.find(id).await?;
     let entry = entry.ok_or_else(|| Error::Missing(format!("`{key}` has no entry {id}")))?;

@@ -55,7 +55,7 @@ struct Inner {
     /// One dead letter is tried at a time.
     turn: Semaphore,
     /// The turns of the requests that read dead letters.
-    readers: Semaphore,
+    reader: Semaphore,
 }
 
 /// The handlers that dead letters may be tried with: those that the operator named at the start.
@@ -85,7 +85,7 @@ impl Ui {
             is_local,
             trials,
             turn: Semaphore::new(1),
-            readers: Semaphore::new(api::READERS as usize),
+            reader: Semaphore::new(1),
         }))
     }
 
