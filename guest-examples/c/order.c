@@ -1,9 +1,14 @@
+// For `getentropy`.
+#define _DEFAULT_SOURCE
+
 #include "order.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // The longest delay between two attempts, in milliseconds.
 #define DELAY_MAX 10000
@@ -13,7 +18,7 @@ typedef struct {
   double amount;
   text_t currency;
   text_t status;
-  // A failure to simulate: `payment-timeout` or `crash`.
+  // What to simulate: `payment-timeout`, `random` or `crash`.
   text_t simulate;
   // How many attempts fail with `payment-timeout`.
   uint32_t failures;
@@ -133,6 +138,15 @@ static verdict_t charge(const order_t *order, uint32_t attempt) {
     return REJECT(head, order->id, TEXT(": it was cancelled"));
   if (is(order->simulate, "payment-timeout") && attempt <= order->failures)
     return (verdict_t){.kind = VERDICT_AGAIN, .delay_ms = order_delay(attempt)};
+  if (is(order->simulate, "random")) {
+    // No other message gets this number. (`rand` begins with the same number in each instance.)
+    uint64_t drawn;
+    char digits[21];
+    if (getentropy(&drawn, sizeof(drawn)))
+      abort();
+    int length = snprintf(digits, sizeof(digits), "%" PRIu64, drawn);
+    return REJECT(head, order->id, TEXT(": drew "), (text_t){digits, (size_t)length});
+  }
   if (is(order->simulate, "crash")) {
     // A bug that a second attempt does not cure. The host counts a failed attempt.
     fprintf(stderr, "order %.*s hit a bug\n", (int)order->id.length, order->id.at);

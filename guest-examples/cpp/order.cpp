@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <limits>
 #include <optional>
+#include <random>
 
 extern "C" {
 #include "json.h"
@@ -25,7 +26,7 @@ struct Order {
   double amount;
   std::string currency;
   std::string status;
-  // A failure to simulate: `payment-timeout` or `crash`.
+  // What to simulate: `payment-timeout`, `random` or `crash`.
   std::string simulate;
   // How many attempts fail with `payment-timeout`.
   std::uint32_t failures;
@@ -115,6 +116,9 @@ Verdict handle(std::string_view body, std::uint32_t attempt) {
     return reject("it was cancelled");
   if (order->simulate == "payment-timeout" && attempt <= order->failures)
     return Again{delay(attempt)};
+  // No other message gets this number. (`rand` and `mt19937` begin with the same number in each instance.)
+  if (order->simulate == "random")
+    return reject("drew " + std::to_string(std::random_device{}()));
   if (order->simulate == "crash") {
     // A bug that a second attempt does not cure. The host counts a failed attempt.
     std::fprintf(stderr, "order %s hit a bug\n", order->id.c_str());

@@ -1,6 +1,7 @@
 """Decides about an order. This file does not depend on WebAssembly, so `make test` runs it directly."""
 
 import json
+import random
 import re
 from dataclasses import dataclass
 
@@ -43,7 +44,7 @@ class Order:
     amount: float
     currency: str
     status: str
-    # A failure to simulate: `payment-timeout` or `crash`.
+    # What to simulate: `payment-timeout`, `random` or `crash`.
     simulate: str
     # How many attempts fail with `payment-timeout`.
     failures: int
@@ -116,6 +117,9 @@ def handle(body: bytes, attempt: int) -> Verdict:
         return Reject(f"order {order.id}: it was cancelled")
     if order.simulate == "payment-timeout" and attempt <= order.failures:
         return Again(delay(attempt))
+    if order.simulate == "random":
+        # No other message gets this number.
+        return Reject(f"order {order.id}: drew {random.random()}")
     if order.simulate == "crash":
         # A bug that a second attempt does not cure. The host counts a failed attempt.
         raise RuntimeError(f"order {order.id} hit a bug")

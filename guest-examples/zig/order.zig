@@ -28,7 +28,7 @@ const Order = struct {
     amount: f64,
     currency: []const u8,
     status: []const u8,
-    /// A failure to simulate: `payment-timeout` or `crash`.
+    /// What to simulate: `payment-timeout`, `random` or `crash`.
     simulate: []const u8,
     /// How many attempts fail with `payment-timeout`.
     failures: u32,
@@ -45,6 +45,8 @@ pub fn handle(allocator: Allocator, body: []const u8, attempt: u32) Verdict {
     if (!isCurrency(order.currency)) return reject(allocator, "order {s}: `{s}` is not a currency", .{ id, order.currency });
     if (is(order.status, "cancelled")) return reject(allocator, "order {s}: it was cancelled", .{id});
     if (is(order.simulate, "payment-timeout") and attempt <= order.failures) return .{ .again = delay(attempt) };
+    // No other message gets this number.
+    if (is(order.simulate, "random")) return reject(allocator, "order {s}: drew {d}", .{ id, random() });
     // A bug that a second attempt does not cure. The host counts a failed attempt.
     if (is(order.simulate, "crash")) std.debug.panic("order {s} hit a bug", .{id});
     return .ack;
@@ -58,6 +60,12 @@ fn reject(allocator: Allocator, comptime format: []const u8, args: anytype) Verd
 fn delay(attempt: u32) u64 {
     const doublings = @min(@max(attempt, 1) - 1, 10);
     return @min(@as(u64, 100) << @intCast(doublings), delay_max);
+}
+
+fn random() u64 {
+    var drawn: u64 = undefined;
+    std.Io.Threaded.global_single_threaded.io().random(std.mem.asBytes(&drawn));
+    return drawn;
 }
 
 const NotAnOrder = error{NotAnOrder};

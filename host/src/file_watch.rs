@@ -3,7 +3,8 @@
 //! The file is polled, not subscribed to by `inotify`. So an atomic rename, a write in place, the flip
 //! of a symbolic link anywhere in its path (how Kubernetes mounts configuration) and a network file
 //! system are all seen alike, at the cost of one `stat` per poll. A file that is being written is not
-//! reported yet: two polls in a row, and the read between them, must find the same state.
+//! reported yet: two polls in a row, and the read between them, must find the same state. Half of a text may be
+//! right for itself: a file of text must also have rested for [`REST`].
 //!
 //! The same content as before is not a change, also if the file was written again or was missing.
 
@@ -28,6 +29,8 @@ const MISSES: u32 = 8;
 /// The clocks of file systems are coarse. A file that was read within this time of its last change may
 /// change again with the same timestamp: it is read again.
 const COARSE: Duration = Duration::from_secs(1);
+/// For how long a file of text must not have changed before it is read. A writer may pause between two writes.
+pub const REST: Duration = Duration::from_secs(2);
 
 /// A change of a watched file.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -48,12 +51,13 @@ pub struct FileWatch {
     path: PathBuf,
     max: u64,
     every: Duration,
+    rest: Duration,
     /// The digest of the last content that was reported.
     known: Option<[u8; 32]>,
     /// The state at the last read, and whether any later change would show in it.
     read: Option<(Stamp, bool)>,
-    /// The state at the last poll.
-    seen: Option<Stamp>,
+    /// The state at the last poll, and since when it is so.
+    seen: Option<(Stamp, Instant)>,
     misses: u32,
     /// When the next poll is due.
     due: Option<Instant>,
@@ -102,6 +106,13 @@ impl FileWatch {
         self
     }
 
+    /// Report a content only after it has rested for this long.
+    #[must_use]
+    pub fn resting(mut self, rest: Duration) -> Self {
+        self.rest = rest;
+        self
+    }
+
     /// Poll this often.
     #[must_use]
     pub fn every(mut self, every: Duration) -> Self {
@@ -126,11 +137,9 @@ impl FileWatch {
                 let every = self.every;
                 sleep_until(*self.due.get_or_insert_with(|| Instant::now() + every)).await;
                 self.due = None;
-                let (path, max) = (self.path.clone(), self.max);
-                let (read, seen) = (self.read, self.seen);
                 // On a thread of its own: the file system may hang.
-                let poll = spawn_blocking(move || poll(&path, max, read, seen));
-                self.polling.insert(poll)
+                let poll = self.next_poll();
+                self.polling.insert(spawn_blocking(poll))
             };
             let found = polling.await.unwrap_or_else(|error| unreadable(&error));
             self.polling = None;
@@ -138,6 +147,36 @@ impl FileWatch {
                 return change;
             }
         }
+    }
+
+    /// The content of the file, once it has rested for [`REST`]; `None` = it cannot be read. `written` is called
+    /// once if the file turns out to be written just now.
+    pub async fn rested(path: &Path, max: u64, written: impl FnOnce()) -> Option<Vec<u8>> {
+        let mut watch = Self::new(path, max).resting(REST);
+        let mut written = Some(written);
+        loop {
+            let found = spawn_blocking(watch.next_poll()).await;
+            match found.unwrap_or_else(|error| unreadable(&error)) {
+                Poll::Read(_, _, content) => return Some(content),
+                Poll::Failed(_) => return None,
+                found => {
+                    if matches!(found, Poll::Changing(_))
+                        && watch.seen.is_some()
+                        && let Some(written) = written.take()
+                    {
+                        written();
+                    }
+                    watch.on_poll(found);
+                }
+            }
+            sleep_until(Instant::now() + watch.every).await;
+        }
+    }
+
+    fn next_poll(&self) -> impl FnOnce() -> Poll + Send + use<> {
+        let (path, max, rest) = (self.path.clone(), self.max, self.rest);
+        let (read, seen) = (self.read, self.seen);
+        move || poll(&path, max, rest, read, seen)
     }
 
     fn on_poll(&mut self, found: Poll) -> Option<Change> {
@@ -149,9 +188,8 @@ impl FileWatch {
                 return (self.misses == MISSES).then_some(change);
             }
             Poll::Unchanged => {}
-            Poll::Changing(stamp) => self.seen = Some(stamp),
+            Poll::Changing(stamp) => self.seen = Some((stamp, Instant::now())),
             Poll::Read(stamp, settled, content) => {
-                self.seen = Some(stamp);
                 self.read = Some((stamp, settled));
                 let digest = Sha256::digest(&content).into();
                 let was_missing = std::mem::take(&mut self.misses) >= MISSES;
@@ -166,7 +204,13 @@ impl FileWatch {
     }
 }
 
-fn poll(path: &Path, max: u64, read: Option<(Stamp, bool)>, seen: Option<Stamp>) -> Poll {
+fn poll(
+    path: &Path,
+    max: u64,
+    rest: Duration,
+    read: Option<(Stamp, bool)>,
+    seen: Option<(Stamp, Instant)>,
+) -> Poll {
     let stamp = match std::fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => return unreadable(&"is not a file"),
         Ok(metadata) => Stamp::of(&metadata),
@@ -179,8 +223,16 @@ fn poll(path: &Path, max: u64, read: Option<(Stamp, bool)>, seen: Option<Stamp>)
     if stamp.size > max {
         return Poll::Failed(Change::TooLarge(too_large(max)));
     }
-    if seen != Some(stamp) {
-        return Poll::Changing(stamp);
+    let since = seen.filter(|(seen, _)| *seen == stamp);
+    let has_rested = match since {
+        Some((_, since)) => since.elapsed() >= rest || stamp.age().is_some_and(|age| age >= rest),
+        None => !rest.is_zero() && stamp.age().is_some_and(|age| age >= rest),
+    };
+    if !has_rested {
+        return match since {
+            Some(_) => Poll::Unchanged,
+            None => Poll::Changing(stamp),
+        };
     }
     match load(path, max, stamp) {
         Ok(Some((settled, content))) => Poll::Read(stamp, settled, content),
@@ -207,7 +259,7 @@ fn load(path: &Path, max: u64, stamp: Stamp) -> io::Result<Option<(bool, Vec<u8>
     if Stamp::of(&file.metadata()?) != stamp {
         return Ok(None);
     }
-    let began = SystemTime::now().duration_since(UNIX_EPOCH);
+    let age = stamp.age();
     let mut content = Vec::new();
     (&file)
         .take(max.saturating_add(1))
@@ -218,14 +270,7 @@ fn load(path: &Path, max: u64, stamp: Stamp) -> io::Result<Option<(bool, Vec<u8>
     if Stamp::of(&file.metadata()?) != stamp {
         return Ok(None);
     }
-    // A timestamp in the future gives no age: trust the state alone.
-    let age = began.map_or(i64::MAX, |now| {
-        i64::try_from(now.as_secs())
-            .unwrap_or(i64::MAX)
-            .saturating_sub(stamp.changed.0)
-    });
-    let coarse = i64::try_from(COARSE.as_secs()).unwrap_or(1);
-    Ok(Some((!(0..=coarse).contains(&age), content)))
+    Ok(Some((age.is_none_or(|age| age > COARSE), content)))
 }
 
 impl Stamp {
@@ -237,6 +282,15 @@ impl Stamp {
             modified: (metadata.mtime(), metadata.mtime_nsec()),
             changed: (metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    /// How long ago it changed. A timestamp in the future gives no age: trust the state alone.
+    fn age(&self) -> Option<Duration> {
+        let (seconds, nanos) = self.changed;
+        let since = Duration::new(seconds.try_into().ok()?, nanos.try_into().ok()?);
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH.checked_add(since)?)
+            .ok()
     }
 }
 
@@ -326,7 +380,7 @@ mod tests {
         let mut file = File::create(&path).unwrap();
         let mut watch = watch(&path);
         let step = |watch: &mut FileWatch| {
-            let found = poll(&path, 1000, watch.read, watch.seen);
+            let found = watch.next_poll()();
             watch.on_poll(found)
         };
         // Each poll finds it longer than the poll before.
@@ -337,6 +391,28 @@ mod tests {
         // A poll that finds the same state as the poll before.
         let whole = vec![b'x'; 19];
         assert_eq!(step(&mut watch), Some(Change::Content(whole)));
+    }
+
+    #[test]
+    fn no_part_of_a_text_is_reported_however_often_its_writer_pauses() {
+        const TEXT: &[u8] = b"max_len = 1000\n[dead_letter]\nkey = \"dead\"\n";
+        let (_dir, path) = place();
+        let mut file = File::create(&path).unwrap();
+        // Longer than this test takes: so no pause of the writer is long enough.
+        let mut watch = watch(&path).resting(Duration::from_secs(3600));
+        let step = |watch: &mut FileWatch| {
+            let found = watch.next_poll()();
+            watch.on_poll(found)
+        };
+        for byte in TEXT {
+            file.write_all(&[*byte]).unwrap();
+            for _ in 0..5 {
+                assert_eq!(step(&mut watch), None);
+            }
+        }
+        // It has rested.
+        watch.rest = Duration::ZERO;
+        assert_eq!(step(&mut watch), Some(Change::Content(TEXT.to_vec())));
     }
 
     #[tokio::test]
@@ -372,7 +448,7 @@ mod tests {
         let mut watch = watch(&path);
         // A file is read by the second poll at the earliest.
         for _ in 0..2 {
-            let found = poll(&path, 1_000, watch.read, watch.seen);
+            let found = watch.next_poll()();
             assert!(
                 matches!(found, Poll::Failed(Change::TooLarge(_))),
                 "{found:?}"

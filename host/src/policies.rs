@@ -5,26 +5,33 @@
 //! hash [`POLICIES`], whose fields are a setting, a blank and a pattern; settings contain no blank.
 //! Values are plain text here; `config` parses and checks them.
 //!
-//! Crash windows: none. A change is one command, and a host reads both hashes in one round trip.
+//! Each hash is read for itself: on a cluster it may be on a node of its own. What cannot be read is not
+//! absent: [`Part::unreadable`] says why, and hosts keep what they know.
+//!
+//! Crash windows: none. A change is one command.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use redis::{Pipeline, Value, cmd};
+use bytes::Bytes;
+use futures_util::future::join;
+use redis::cmd;
 use wildmatch::WildMatch;
 
+use crate::delivery::text::{printable, truncated};
 use crate::redis::connection::Link;
-use crate::redis::error::{Class, Error};
-use crate::redis::reply;
+use crate::redis::{Error as RedisError, reply};
 use crate::wire::keys::{self, POLICIES};
 
 /// The command that reads a hash.
 const READ: &str = "HGETALL";
-/// The most settings of one hash.
+/// The most settings of one hash: hosts read no larger one.
 pub const SETTINGS_MAX: usize = 1000;
 /// The most bytes of a value or a pattern.
 pub const TEXT_MAX: usize = 4096;
+/// The most bytes of the name of a rule in an error.
+const SHOWN_MAX: usize = 128;
 
 /// The queues of a policy.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -95,36 +102,98 @@ pub struct Stored {
     pub text: String,
 }
 
-/// The policies of one queue.
+/// Why a hash of policies is not read, or not written.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// Redis did not answer, or refused.
+    #[error(transparent)]
+    Redis(#[from] RedisError),
+    /// It has more settings than hosts read.
+    #[error("`{key}` has {found} rules, and hosts read at most {SETTINGS_MAX}")]
+    TooMany {
+        /// The hash.
+        key: String,
+        /// How many settings it has, or would have.
+        found: usize,
+    },
+    /// A value is not text, or too long.
+    #[error("the rule `{field}` of `{key}` is not text of at most {TEXT_MAX} bytes")]
+    Malformed {
+        /// The hash.
+        key: String,
+        /// The setting, with its pattern.
+        field: String,
+    },
+}
+
+impl Error {
+    /// Whether the user lacks the right to read the hash.
+    pub fn is_missing_right(&self) -> bool {
+        matches!(self, Self::Redis(error) if error.is_missing_right())
+    }
+}
+
+/// What one hash says.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// The settings. A value that is not text is shown as well as it can be.
+    pub settings: Vec<Stored>,
+    /// Why hosts do not take these settings, if so: this is never the same as having none.
+    pub unreadable: Option<Error>,
+}
+
+impl Part {
+    /// The settings as hosts take them.
+    ///
+    /// # Errors
+    /// Why they do not.
+    pub fn known(self) -> Result<Vec<Stored>, Error> {
+        self.unreadable.map_or(Ok(self.settings), Err)
+    }
+
+    /// All that is stored, and why hosts do not take it, if so.
+    ///
+    /// # Errors
+    /// Redis did not answer, or refused.
+    pub fn stored(self) -> Result<(Vec<Stored>, Option<Error>), RedisError> {
+        match self.unreadable {
+            Some(Error::Redis(error)) => Err(error),
+            why => Ok((self.settings, why)),
+        }
+    }
+}
+
+/// The policies that concern one queue.
 #[derive(Debug, Default)]
 pub struct QueuePolicies {
-    /// All settings of its own policy and of each matching pattern.
-    pub settings: Vec<Stored>,
-    /// The error of reading policies by pattern: the user may lack the right, or another node of a
-    /// cluster may hold them.
-    pub patterns_error: Option<Error>,
+    /// Its own policy.
+    pub own: Part,
+    /// Those of each pattern that matches it.
+    pub by_pattern: Part,
 }
 
 impl QueuePolicies {
-    /// These settings.
-    pub fn of(settings: Vec<Stored>) -> Self {
-        Self {
-            settings,
-            patterns_error: None,
-        }
+    /// All that is stored, and why hosts do not take all of it, if so.
+    ///
+    /// # Errors
+    /// The queue's own policy cannot be read.
+    pub fn stored(self) -> Result<(Vec<Stored>, Option<Error>), RedisError> {
+        let (mut settings, why) = self.own.stored()?;
+        settings.extend(self.by_pattern.settings);
+        Ok((settings, why.or(self.by_pattern.unreadable)))
     }
+}
 
-    /// The setting with the highest precedence, for each name.
-    pub fn effective(&self) -> Vec<&Stored> {
-        let mut best: BTreeMap<&str, &Stored> = BTreeMap::new();
-        for stored in &self.settings {
-            let known = best.entry(&stored.setting).or_insert(stored);
-            if known.scope.rank() < stored.scope.rank() {
-                *known = stored;
-            }
+/// Of these settings the one with the highest precedence, for each name.
+pub fn effective(settings: &[Stored]) -> Vec<&Stored> {
+    let mut best: BTreeMap<&str, &Stored> = BTreeMap::new();
+    for stored in settings {
+        let known = best.entry(&stored.setting).or_insert(stored);
+        if known.scope.rank() < stored.scope.rank() {
+            *known = stored;
         }
-        best.into_values().collect()
     }
+    best.into_values().collect()
 }
 
 /// The policies of a server.
@@ -140,54 +209,114 @@ impl Policies {
     }
 
     /// The policies of the queue with this key.
-    ///
-    /// # Errors
-    /// Any of [`Error`], if the queue's own policy cannot be read.
-    pub async fn of_queue(&self, key: &str) -> Result<QueuePolicies, Error> {
-        let own = Scope::Queue(key.into());
-        let mut pipeline = Pipeline::new();
-        pipeline.cmd(READ).arg(own.key());
-        pipeline.cmd(READ).arg(POLICIES);
-        let mut replies = self.link.pipeline(READ, &pipeline).await?.into_iter();
-        let mut next = || reply::accepted(READ, replies.next().unwrap_or_default());
-        let mut found = QueuePolicies::default();
-        let of_own = |(setting, text)| Stored {
-            scope: own.clone(),
-            setting,
-            text,
-        };
-        found.settings = fields(next()?)?.into_iter().map(of_own).collect();
-        match next().and_then(by_pattern) {
-            Ok(stored) => {
-                let ours = stored.into_iter().filter(|s| s.scope.matches(key));
-                found.settings.extend(ours);
-            }
-            Err(error) if error.class() == Class::Configuration => {
-                found.patterns_error = Some(error);
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(found)
+    pub async fn of_queue(&self, key: &str) -> QueuePolicies {
+        let scope = Scope::Queue(key.into());
+        let (own, by_pattern) = join(
+            self.read(&scope, |_| true),
+            self.read(&Scope::Match("".into()), |found| found.matches(key)),
+        )
+        .await;
+        QueuePolicies { own, by_pattern }
     }
 
     /// All policies by pattern.
-    pub async fn by_pattern(&self) -> Result<Vec<Stored>, Error> {
-        by_pattern(self.link.call(READ, cmd(READ).arg(POLICIES)).await?)
+    pub async fn by_pattern(&self) -> Part {
+        self.read(&Scope::Match("".into()), |_| true).await
     }
 
-    /// Set these settings in one step.
+    /// The settings beside those of this scope, for such scopes.
+    async fn read(&self, beside: &Scope, is_wanted: impl Fn(&Scope) -> bool) -> Part {
+        let key = beside.key();
+        let fields = match self.fields(&key).await {
+            Ok(fields) => fields,
+            Err(error) => {
+                return Part {
+                    unreadable: Some(error.into()),
+                    ..Part::default()
+                };
+            }
+        };
+        let mut part = Part::default();
+        if fields.len() > SETTINGS_MAX {
+            let found = fields.len();
+            part.unreadable = Some(Error::TooMany {
+                key: key.clone(),
+                found,
+            });
+        }
+        for (field, value) in fields {
+            let (scope, setting) = match beside {
+                Scope::Queue(_) => (beside.clone(), &*field),
+                // Ignore fields that are not a setting and a pattern.
+                Scope::Match(_) => match field.split_once(' ') {
+                    Some((setting, pattern)) => (Scope::Match(pattern.into()), setting),
+                    None => continue,
+                },
+            };
+            if !is_wanted(&scope) {
+                continue;
+            }
+            let text = match std::str::from_utf8(&value) {
+                Ok(text) if text.len() <= TEXT_MAX => text.to_owned(),
+                _ => {
+                    part.unreadable.get_or_insert_with(|| Error::Malformed {
+                        key: key.clone(),
+                        field: printable(truncated(&field, SHOWN_MAX)),
+                    });
+                    let text = String::from_utf8_lossy(&value).into_owned();
+                    truncated(&text, TEXT_MAX).to_owned()
+                }
+            };
+            part.settings.push(Stored {
+                scope,
+                setting: setting.to_owned(),
+                text,
+            });
+        }
+        part
+    }
+
+    /// The fields and values of a hash, sorted by name. A name that is not UTF-8 is none of a setting, and its
+    /// pattern matches no queue.
+    async fn fields(&self, key: &str) -> Result<BTreeMap<String, Bytes>, RedisError> {
+        let fields = reply::fields(READ, self.link.call(READ, cmd(READ).arg(key)).await?)?;
+        let named = |(name, value): (Bytes, Bytes)| {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            (name, value)
+        };
+        Ok(fields.into_iter().map(named).collect())
+    }
+
+    /// Set these settings in one step, unless hosts would not read so many.
+    ///
+    /// # Errors
+    /// [`Error::TooMany`], and those of Redis.
     pub async fn set(&self, scope: &Scope, settings: &[(&str, &str)]) -> Result<(), Error> {
         const COMMAND: &str = "HSET";
+        let key = scope.key();
+        match self.fields(&key).await {
+            Ok(mut fields) => {
+                let new = settings.iter().map(|(setting, _)| scope.field(setting));
+                fields.extend(new.map(|field| (field, Bytes::new())));
+                let found = fields.len();
+                if found > SETTINGS_MAX {
+                    return Err(Error::TooMany { key, found });
+                }
+            }
+            // A user may have the right to write only.
+            Err(error) if error.is_missing_right() => {}
+            Err(error) => return Err(error.into()),
+        }
         let mut cmd = cmd(COMMAND);
-        cmd.arg(scope.key());
+        cmd.arg(key);
         for (setting, text) in settings {
             cmd.arg(scope.field(setting)).arg(*text);
         }
-        self.link.call(COMMAND, &cmd).await.map(drop)
+        Ok(self.link.call(COMMAND, &cmd).await.map(drop)?)
     }
 
     /// Unset these settings. Returns the number that were set.
-    pub async fn unset(&self, scope: &Scope, settings: &[&str]) -> Result<u64, Error> {
+    pub async fn unset(&self, scope: &Scope, settings: &[&str]) -> Result<u64, RedisError> {
         const COMMAND: &str = "HDEL";
         let fields: Vec<String> = settings.iter().map(|s| scope.field(s)).collect();
         let mut cmd = cmd(COMMAND);
@@ -196,7 +325,7 @@ impl Policies {
     }
 
     /// The kind of a queue, as the Redis type of its key: `stream`, `list`, `none`, ...
-    pub async fn kind_of_queue(&self, key: &str) -> Result<String, Error> {
+    pub async fn kind_of_queue(&self, key: &str) -> Result<String, RedisError> {
         let kind = self.kind_of(key).await?;
         if kind != "none" {
             return Ok(kind);
@@ -210,40 +339,9 @@ impl Policies {
     }
 
     /// The Redis type of a key.
-    pub async fn kind_of(&self, key: &str) -> Result<String, Error> {
+    pub async fn kind_of(&self, key: &str) -> Result<String, RedisError> {
         self.link.type_of(key).await
     }
-}
-
-fn by_pattern(value: Value) -> Result<Vec<Stored>, Error> {
-    let stored = fields(value)?.into_iter().filter_map(|(field, text)| {
-        // Ignore fields that are not a setting and a pattern.
-        let (setting, pattern) = field.split_once(' ')?;
-        Some(Stored {
-            scope: Scope::Match(pattern.into()),
-            setting: setting.to_owned(),
-            text,
-        })
-    });
-    Ok(stored.collect())
-}
-
-/// The fields and values, sorted by name, at most [`SETTINGS_MAX`]. A value that is not UTF-8 or too
-/// long is empty, and its name gets the prefix `unreadable:`, which no setting has.
-fn fields(value: Value) -> Result<Vec<(String, String)>, Error> {
-    let mut fields: Vec<(String, String)> = reply::fields(READ, value)?
-        .into_iter()
-        .take(SETTINGS_MAX)
-        .map(|(name, text)| {
-            let name = String::from_utf8_lossy(&name).into_owned();
-            match std::str::from_utf8(&text) {
-                Ok(text) if text.len() <= TEXT_MAX => (name, text.to_owned()),
-                _ => (format!("unreadable:{name}"), String::new()),
-            }
-        })
-        .collect();
-    fields.sort();
-    Ok(fields)
 }
 
 #[cfg(test)]
@@ -290,18 +388,14 @@ mod tests {
     #[test]
     fn the_closest_policy_wins_for_each_setting() {
         let pattern = |pattern: &str| Scope::Match(pattern.into());
-        let found = QueuePolicies {
-            settings: vec![
-                stored(pattern("*"), "a", "any"),
-                stored(pattern("orders.*"), "a", "orders"),
-                stored(Scope::Queue("orders.eu".into()), "b", "own"),
-                stored(pattern("orders.eu"), "b", "pattern"),
-                stored(pattern("*"), "c", "any"),
-            ],
-            patterns_error: None,
-        };
-        let effective = found.effective();
-        let texts: Vec<&str> = effective.iter().map(|s| &*s.text).collect();
+        let settings = [
+            stored(pattern("*"), "a", "any"),
+            stored(pattern("orders.*"), "a", "orders"),
+            stored(Scope::Queue("orders.eu".into()), "b", "own"),
+            stored(pattern("orders.eu"), "b", "pattern"),
+            stored(pattern("*"), "c", "any"),
+        ];
+        let texts: Vec<&str> = effective(&settings).iter().map(|s| &*s.text).collect();
         assert_eq!(texts, ["orders", "own", "any"]);
     }
 }

@@ -5,6 +5,7 @@ pub mod checker;
 pub mod cluster;
 pub mod collector;
 pub mod command;
+pub mod dns;
 pub mod guests;
 pub mod host;
 pub mod inprocess;

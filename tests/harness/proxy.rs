@@ -67,6 +67,8 @@ struct Shared {
     /// The Unix socket of the server, if it has one.
     server: Mutex<PathBuf>,
     trap: Mutex<Option<Trap>>,
+    /// Before which request a connection is closed; 0 = none.
+    closing: AtomicU64,
     /// What requests say, and what reaches the server instead.
     rewrites: Mutex<Arc<Rewrites>>,
     random: Mutex<Rng>,
@@ -213,6 +215,12 @@ impl Proxy {
         self.set(needle, Effect::Cut(reply_bytes));
     }
 
+    /// Once: the request number `n` from now on, of all connections together, does not reach the server: its
+    /// connection is closed. Commands that a client sends at once are one request.
+    pub fn close_at(&self, n: u64) {
+        self.shared.closing.store(n, Ordering::SeqCst);
+    }
+
     /// Forget a trap that has not sprung.
     pub fn disarm(&self) {
         *self.shared.trap() = None;
@@ -242,7 +250,7 @@ impl Proxy {
         *self.shared.trap() = Some(Trap { needle, effect });
     }
 
-    /// How many replies were cut by [`Proxy::cut_reply`].
+    /// How many connections were closed by [`Proxy::cut_reply`] and [`Proxy::close_at`].
     #[must_use]
     pub fn replies_cut(&self) -> u64 {
         self.shared.sprung.load(Ordering::SeqCst)
@@ -278,6 +286,7 @@ impl Shared {
             weather: watch::Sender::new(Weather::default()),
             server: Mutex::default(),
             trap: Mutex::new(None),
+            closing: AtomicU64::new(0),
             rewrites: Mutex::default(),
             random: Mutex::new(Rng::with_seed(seed)),
             free: [Instant::now(), Instant::now()].map(Mutex::new),
@@ -361,6 +370,9 @@ async fn requests<C: AsyncRead, S: AsyncWrite>(
         if weather.wait_for(is_open).await.is_err() {
             return;
         }
+        if shared.is_closing() {
+            return;
+        }
         passed.extend_from_slice(&chunk[..length]);
         match shared.sprung_by(&passed, length) {
             // Before the request passes: its reply cannot slip through.
@@ -441,6 +453,18 @@ impl Shared {
         } else {
             None
         }
+    }
+
+    /// Whether this request closes its connection.
+    fn is_closing(&self) -> bool {
+        let left = self
+            .closing
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| {
+                left.checked_sub(1)
+            });
+        let closes = left == Ok(1);
+        self.sprung.fetch_add(u64::from(closes), Ordering::SeqCst);
+        closes
     }
 
     /// Wait until a piece has passed at this rate, behind those before it.

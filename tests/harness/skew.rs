@@ -8,6 +8,22 @@ use std::process::Command;
 use crate::host::HostOptions;
 use crate::redis::RedisOptions;
 
+/// A library of the harness that can be preloaded, built anew, and its directory.
+pub(crate) fn library(name: &str) -> (PathBuf, tempfile::TempDir) {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let library = dir.path().join(format!("{name}.so"));
+    let source = format!("{}/harness/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    // Rust links with a C compiler, so there is one.
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&library)
+        .args([&source, "-ldl", "-lresolv"])
+        .status()
+        .expect("there is a C compiler");
+    assert!(built.success());
+    (library, dir)
+}
+
 /// A library that shifts the clock of a process.
 #[derive(Debug)]
 pub struct Skewed {
@@ -24,17 +40,7 @@ impl Skewed {
     #[must_use]
     #[expect(clippy::new_without_default, reason = "it builds a library")]
     pub fn new() -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory can be made");
-        let library = dir.path().join("skew.so");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/harness/skew.c");
-        // Rust links with a C compiler, so there is one.
-        let built = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .arg(&library)
-            .arg(source)
-            .status()
-            .expect("there is a C compiler");
-        assert!(built.success());
+        let (library, dir) = library("skew");
         Self { library, _dir: dir }
     }
 

@@ -259,6 +259,21 @@ async fn answer(stream: &mut TcpStream, target: &str, request: &Seen) -> Option<
         }
         // 20 bytes that a client which decodes would blow up are enough to see that nobody does.
         "/gzip" => whole(200, "content-encoding: gzip\r\n", b"\x1f\x8b\x08not really"),
+        _ if path.starts_with("/bits/") => {
+            let head = b"HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n";
+            stream.write_all(head).await.ok()?;
+            // Parts of one byte.
+            let parts = b"1\r\nx\r\n".repeat(4096);
+            for _ in 0..number("/bits/")?.div_ceil(4096) {
+                stream.write_all(&parts).await.ok()?;
+            }
+            stream.write_all(b"0\r\n\r\n").await.ok()?;
+            return Some(());
+        }
+        _ if path.starts_with("/headers/") => {
+            let headers = (0..number("/headers/")?).map(|n| format!("x{n}: y\r\n"));
+            whole(200, &headers.collect::<String>(), b"ok")
+        }
         _ => match (number("/status/"), number("/size/")) {
             (Some(status), _) => whole(u16::try_from(status).unwrap_or(500), "", b"status"),
             (_, Some(size)) => whole(200, "", &vec![b'x'; size]),

@@ -115,23 +115,21 @@ impl Load {
         body.split(',').count()
     }
 
-    /// Wait until all are settled. Check that none is lost, that none is dead-lettered twice, and that
-    /// the counters agree.
-    pub(crate) async fn settles(&self, scene: &Scene, host: &Watched) {
+    /// Wait until all are settled. Check that none is lost, and that none is dead-lettered twice.
+    ///
+    /// A server that comes back with older data has lost acknowledgements: messages then end more than once.
+    pub(crate) async fn settles_at_least_once(&self, scene: &Scene, host: &Watched) {
         eventually("everything is settled", || async {
             let summary = host.metrics.summary();
             let dead: u64 = summary.dead_lettered.values().sum();
             summary.acked >= self.acks() && dead >= self.drops()
         })
         .await;
-        eventually("nothing is pending", async || {
+        eventually("nothing is pending", || async {
             scene.raw.pending(KEY, GROUP).await.is_empty()
         })
         .await;
         let summary = host.metrics.summary();
-        assert_eq!(summary.acked, self.acks(), "{summary:?}");
-        let dead = summary.dead_lettered.get("dropped").copied();
-        assert_eq!(dead.unwrap_or_default(), self.drops(), "{summary:?}");
         assert_eq!(summary.dead_lettered.len(), usize::from(self.drops() > 0));
         assert_eq!(summary.discarded, 0);
         assert_eq!(host.metrics.trimmed_pending.get(), 0);
@@ -140,6 +138,15 @@ impl Load {
         for id in self.messages.keys() {
             assert!(starts.iter().any(|(started, _)| started == id), "{id}");
         }
+    }
+
+    /// As [`Load::settles_at_least_once`], and the counters agree with the messages.
+    pub(crate) async fn settles(&self, scene: &Scene, host: &Watched) {
+        self.settles_at_least_once(scene, host).await;
+        let summary = host.metrics.summary();
+        assert_eq!(summary.acked, self.acks(), "{summary:?}");
+        let dead = summary.dead_lettered.get("dropped").copied();
+        assert_eq!(dead.unwrap_or_default(), self.drops(), "{summary:?}");
     }
 
     /// As [`Load::settles`], and no message was started more often than needed.

@@ -86,6 +86,8 @@ fn invoke_exits_with_the_code_of_the_outcome() {
     for (body, code, outcome) in [
         ("ack", 0, "ack"),
         ("nack:1500", 10, "nack-requeue"),
+        ("nack:2592000000", 10, "nack-requeue"),
+        ("nack:2592000001", 12, "fault"),
         ("nack", 10, "nack-requeue"),
         ("drop:unwanted", 11, "drop"),
         ("trap", 12, "fault"),
@@ -98,6 +100,12 @@ fn invoke_exits_with_the_code_of_the_outcome() {
         assert!(json["memory_bytes"].as_u64().unwrap() >= 65536);
         let expected = match body {
             "nack:1500" => (Some(1500), None, None),
+            "nack:2592000000" => (Some(2_592_000_000), None, None),
+            "nack:2592000001" => (
+                None,
+                Some("nack-requeue after 30days 1ms: the longest delay is 30days"),
+                Some("bad-outcome"),
+            ),
             "drop:unwanted" => (None, Some("unwanted"), None),
             "trap" => (None, json["reason"].as_str(), Some("trap")),
             _ => (None, None, None),

@@ -49,6 +49,57 @@ async fn unread_entries_that_were_deleted_are_not_counted() {
     assert_eq!(scene.raw.number(&format!("XLEN {DEAD}")).await, 399);
 }
 
+/// After a failover, and after `XGROUP SETID`, Redis may say that everything is unread.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_lag_dead_letters_nothing() {
+    let scene = Scene::new(Kind::Stream).await;
+    for _ in 0..1000 {
+        scene.send("ack").await;
+    }
+    let queue = open(&scene, at_most(100)).await;
+    let read = "XGROUP SETID orders workers $ ENTRIESREAD 0";
+    scene.raw.ask(read).await;
+    for _ in 0..90 {
+        scene.send("ack").await;
+    }
+    assert_eq!(queue.maintain().await.unwrap().overflowed, 0);
+    assert!(!scene.exists(DEAD).await);
+    for _ in 0..12 {
+        scene.send("ack").await;
+    }
+    let done = queue.maintain().await.unwrap();
+    assert_eq!((done.overflowed, done.overflows), (2, false));
+    // A lag that is too small hides nothing.
+    scene
+        .raw
+        .ask("XGROUP SETID orders workers 0 ENTRIESREAD 1102")
+        .await;
+    assert_eq!(queue.maintain().await.unwrap().overflowed, 1002);
+}
+
+/// More than one script counts them: by number, and by size.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_length_of_thousands_and_large_entries_are_counted_in_steps() {
+    let scene = Scene::new(Kind::Stream).await;
+    let fill = |count: usize, size: usize| {
+        let add = "for _ = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', '_payload', string.rep('x', ARGV[2])) end";
+        let words = ["EVAL", add, "1", "orders"].map(str::to_owned);
+        let mut words = words.to_vec();
+        words.extend([count.to_string(), size.to_string()]);
+        words
+    };
+    let ask = async |words: Vec<String>| {
+        let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+        scene.raw.ask_words(&words).await;
+    };
+    ask(fill(2600, 1)).await;
+    ask(fill(20, 600_000)).await;
+    let queue = open(&scene, at_most(2500)).await;
+    let done = queue.maintain().await.unwrap();
+    assert_eq!((done.overflowed, done.overflows), (120, false));
+    assert_eq!(queue.maintain().await.unwrap().overflowed, 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_over_the_length_stay_unread_while_redis_has_no_memory() {
     let scene = Scene::new(Kind::Stream).await;

@@ -20,6 +20,7 @@ use crate::dlq_scene::{Found, Kind, Scene, Served, on_both, running, three, unti
 
 on_both! {
     a_message_expires_by_its_header_at_the_claim
+    an_expiry_in_seconds_is_malformed_and_not_expired
     a_message_expires_while_its_delay_lasts
     a_message_expires_in_the_buffer_of_a_busy_host
     a_message_expires_by_the_time_to_live_of_the_queue
@@ -44,6 +45,9 @@ on_both! {
     across_slots_a_dead_letter_is_copied_before_it_is_removed
 }
 
+/// In September 2001: the least time in epoch milliseconds.
+const PAST: &str = "1000000000000";
+
 /// It died for this reason, and no handler was started.
 fn died_unstarted(dead: &Found, reason: &str) {
     assert_eq!((dead.reason(), dead.attempts()), (reason, "0"), "{dead:?}");
@@ -51,7 +55,7 @@ fn died_unstarted(dead: &Found, reason: &str) {
 
 async fn a_message_expires_by_its_header_at_the_claim(kind: Kind) {
     let scene = Scene::new(kind).await;
-    let headers = [("x-expires-at", "1000")];
+    let headers = [("x-expires-at", PAST)];
     scene.put(scene.key(), "ack", &headers).await;
     scene.serve(scene.own(), three()).await;
     let dead = scene.only_dead().await;
@@ -59,7 +63,21 @@ async fn a_message_expires_by_its_header_at_the_claim(kind: Kind) {
     assert!(dead.detail().starts_with("expired "), "{dead:?}");
     assert!(scene.script.starts().is_empty());
     assert_eq!(dead.header("x-expires-at"), "", "it cannot expire again");
-    assert_eq!(dead.deaths()[0]["original-expiration"], 1000);
+    let original = &dead.deaths()[0]["original-expiration"];
+    assert_eq!(original.to_string(), PAST);
+}
+
+/// It would be over before it came, whatever the producer meant: the producer must know.
+async fn an_expiry_in_seconds_is_malformed_and_not_expired(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let in_an_hour = wall_clock_ms() / 1000 + 3600;
+    let headers = [("x-expires-at", &*in_an_hour.to_string())];
+    scene.put(scene.key(), "ack", &headers).await;
+    scene.serve(scene.own(), three()).await;
+    let dead = scene.only_dead().await;
+    died_unstarted(&dead, "malformed");
+    let said = format!("`x-expires-at` is {in_an_hour}: it is in epoch milliseconds");
+    assert!(dead.detail().starts_with(&said), "{dead:?}");
 }
 
 async fn a_message_expires_while_its_delay_lasts(kind: Kind) {
@@ -375,7 +393,7 @@ async fn settings_keep_unfit_messages_from_the_handler(kind: Kind) {
     scene.put(key, "x".repeat(2000), &[tenant]).await;
     scene.put(key, b"ack\xff", &[tenant]).await;
     scene.put(key, "ack", &[("other", "7")]).await;
-    let past = ("x-expires-at", "1000");
+    let past = ("x-expires-at", PAST);
     let later = (wall_clock_ms() + 3_600_000).to_string();
     let later = ("x-expires-at", &*later);
     scene.put(key, "ack", &[tenant, past]).await;
@@ -437,7 +455,7 @@ async fn reasons_have_routes_and_trimming_is_counted(kind: Kind) {
         scene.send("drop").await;
     }
     scene.send("nack:1").await;
-    let headers = [("x-expires-at", "1")];
+    let headers = [("x-expires-at", PAST)];
     scene.put(scene.key(), "ack", &headers).await;
     let host = scene.start(served, rules).await;
     let metrics = Arc::clone(&host.metrics);

@@ -68,7 +68,8 @@ async fn the_backoff_grows_and_the_delay_of_a_handler_wins() {
         .await;
     let backoff = scene.publish("nack,nack,nack,nack,ack").await;
     let own = scene.publish("nack:5,nack:250,ack").await;
-    let longest = scene.publish("nack:999999999999").await;
+    let month = 30 * 24 * 60 * 60 * 1000;
+    let longest = scene.publish(&format!("nack:{month}")).await;
     eventually("both are handled", async || {
         host.witness().starts(&backoff) == 5 && host.witness().starts(&own) == 3
     })
@@ -77,9 +78,8 @@ async fn the_backoff_grows_and_the_delay_of_a_handler_wins() {
         due(&scene).await.len() == 1
     })
     .await;
-    let a_day = 24 * 60 * 60 * 1000;
     let wait = due(&scene).await[&longest] - now_ms();
-    assert!((a_day - 60_000..=a_day).contains(&wait), "{wait} ms");
+    assert!((month - 60_000..=month).contains(&wait), "{wait} ms");
     let ended = host.drained().await;
     let delays = |id: &str| -> Vec<u64> {
         let of = |line: &&hostler_tests::host::Line| {
@@ -90,6 +90,25 @@ async fn the_backoff_grows_and_the_delay_of_a_handler_wins() {
     };
     assert_eq!(delays(&backoff), [100, 300, 700, 700]);
     assert_eq!(delays(&own), [5, 250]);
+}
+
+#[tokio::test]
+async fn a_delay_that_no_host_keeps_is_a_fault_and_is_not_shortened() {
+    let mut scene = Scene::new().await;
+    let too_long = 30 * 24 * 60 * 60 * 1000_u64 + 1;
+    scene.publish(&format!("nack:{too_long}")).await;
+    let host = scene.host().cap(2).flag("backoff-first", "5ms");
+    let ended = host.finish().await;
+    let faults = ended
+        .log
+        .iter()
+        .filter(|l| l.message() == "the handler faulted");
+    let details: Vec<_> = faults.filter_map(|line| line.text("detail")).collect();
+    let said = "nack-requeue after 30days 1ms: the longest delay is 30days";
+    assert_eq!(details, [said; 2]);
+    scene.died(1, "reason", "max-deliveries").await;
+    let detail = scene.header("orders:dead", "x-dead-letter-detail").await;
+    assert!(detail.unwrap().contains(said));
 }
 
 #[tokio::test]

@@ -34,13 +34,7 @@ fn proxy(scene: &Scene, without: Without<'_>) -> Proxy {
         Without::Nothing => {}
         Without::Text(scripts, from, to) => {
             for script in scripts {
-                let source = script.source();
-                assert_eq!(source.matches(from).count(), 1, "{}: {from}", script.name());
-                let changed = source.replace(from, to);
-                let bulk = |text: &str| format!("${}\r\n{text}", text.len());
-                let digest = |text: &str| redis::Script::new(text).get_hash().to_owned();
-                proxy.rewrite(bulk(source), bulk(&changed));
-                proxy.rewrite(digest(source), digest(&changed));
+                change(&proxy, *script, &[(from, to)]);
             }
         }
         Without::Names(names) => {
@@ -51,6 +45,30 @@ fn proxy(scene: &Scene, without: Without<'_>) -> Proxy {
         }
     }
     proxy
+}
+
+/// This script has the second text of each pair in place of the first.
+fn change(proxy: &Proxy, script: Script, pairs: &[(&str, &str)]) {
+    let source = script.source();
+    let changed = pairs.iter().fold(source.to_owned(), |text, (from, to)| {
+        assert_eq!(text.matches(from).count(), 1, "{}: {from}", script.name());
+        text.replace(from, to)
+    });
+    let bulk = |text: &str| format!("${}\r\n{text}", text.len());
+    let digest = |text: &str| redis::Script::new(text).get_hash().to_owned();
+    proxy.rewrite(bulk(source), bulk(&changed));
+    proxy.rewrite(digest(source), digest(&changed));
+}
+
+/// A renewal never says that a delivery is lost. So a host that lost one finds out at its late ack, however busy the
+/// machine is.
+fn hide_losses(proxy: &Proxy) {
+    let told = "return told(hold(ARGV[2], ids, obstacles(ids), counts))";
+    let silent = "hold(ARGV[2], ids, obstacles(ids), counts)\nreturn 'done'";
+    change(proxy, Script::Renew, &[(told, silent)]);
+    let stolen = ("out[#out + 1] = 'stolen'", "out[#out + 1] = 'done'");
+    let evicted = ("return { unknown and 1 or 0, out }", "return { 0, out }");
+    change(proxy, Script::ListHold, &[stolen, evicted]);
 }
 
 fn host(proxy: &Proxy, kind: Kind) -> HostOptions {
@@ -83,6 +101,7 @@ async fn invoices_of_two_hosts(
 ) -> usize {
     let scene = Scene::new().await;
     let proxy = proxy(&scene, without);
+    hide_losses(&proxy);
     let options = host(&proxy, kind)
         .flags("min-idle=500ms timeout=1m")
         .admin();
@@ -132,21 +151,7 @@ async fn what_is_published_before_the_ack_is_published_twice(kind: Kind) {
         invoices.await
     };
     assert_eq!(published(Without::Nothing).await, 1);
-    goes_wrong(1, 2, async || published(early).await).await;
-}
-
-/// Without its rule, a case ends with `wrong` invoices as soon as the host that lost its message sends a late ack. A renewal
-/// may be faster, and tell the host of its loss: then the host sends no ack, there are `right` invoices, and the case is
-/// tried again.
-async fn goes_wrong(right: usize, wrong: usize, mut invoices: impl AsyncFnMut() -> usize) {
-    for _ in 0..5 {
-        let found = invoices().await;
-        if found == wrong {
-            return;
-        }
-        assert_eq!(found, right);
-    }
-    panic!("a host that lost its message never sent a late ack");
+    assert_eq!(published(early).await, 2);
 }
 
 /// The late ack has no effects, because the first attempt publishes nothing.
@@ -172,7 +177,7 @@ async fn an_unchecked_late_ack_voids_the_effects_of_the_next_owner() {
         invoices_of_two_hosts(without, Kind::Stream, body, then).await
     };
     assert_eq!(published(Without::Nothing).await, 1);
-    goes_wrong(1, 0, async || published(unchecked).await).await;
+    assert_eq!(published(unchecked).await, 0);
 }
 
 /// Two groups handle one message, and each publishes an invoice: both are handled.

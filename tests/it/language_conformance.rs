@@ -1,6 +1,7 @@
 //! The example handlers give the same verdicts in every language: in a fresh instance for each
 //! message, and in one that is used again.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +13,37 @@ use hostler::sandbox::{Call, Limits, LogSink, Settings, Start};
 use hostler_tests::guests::language;
 use hostler_tests::rig::{Rig, message};
 
-use crate::language_table::{Answer, Row, for_every_language, rows};
+use crate::language_table::{Answer, Row, drawn, for_every_language, rows};
 use crate::sandbox_compile::by_child;
 
 for_every_language!(answers_as_the_table_says);
+
+mod draws {
+    use super::draws_other_numbers_in_each_instance;
+    use crate::language_table::for_every_language;
+
+    for_every_language!(draws_other_numbers_in_each_instance);
+}
+
+/// Numbers that repeat are keys that repeat: two messages would get the same id of a payment.
+async fn draws_other_numbers_in_each_instance(name: &str) {
+    let mut numbers = Vec::new();
+    for (reuse, snapshot) in [(1, true), (1, false), (1_000, true)] {
+        let mut rig = rig(name, reuse, snapshot);
+        let row = rows().into_iter().find_map(|row| match row.answer {
+            Answer::Draws(before) => Some((message_of(&row), before)),
+            _ => None,
+        });
+        let (message, before) = row.unwrap();
+        for _ in 0..4 {
+            let outcome = rig.call(&message, 1).await.outcome;
+            let number = drawn(before, &outcome);
+            numbers.push(number.unwrap_or_else(|| panic!("{outcome:?}")).to_owned());
+        }
+    }
+    let different: BTreeSet<_> = numbers.iter().collect();
+    assert_eq!(different.len(), numbers.len(), "{name}: {numbers:?}");
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rust_batch_answers_each_message_alone_and_all_in_one_call() {
@@ -26,6 +54,7 @@ async fn rust_batch_answers_each_message_alone_and_all_in_one_call() {
         match (row.answer.clone(), report.outcome) {
             (Answer::Is(expected, _), got) => assert_eq!(got, expected, "{}", row.name),
             (Answer::Trap, Outcome::Fault(fault)) => assert_eq!(fault.kind, FaultKind::Trap),
+            (Answer::Draws(before), got) => assert!(drawn(before, &got).is_some(), "{got:?}"),
             (Answer::Refuses, Outcome::Drop(_)) => {}
             (_, got) => panic!("{}: {got:?}", row.name),
         }
@@ -112,6 +141,7 @@ async fn check(rig: &mut Rig, row: &Row) -> Result<(), String> {
             Ok(())
         }
         (Answer::Trap, Outcome::Fault(fault)) if fault.kind == FaultKind::Trap => Ok(()),
+        (Answer::Draws(before), got) if drawn(before, got).is_some() => Ok(()),
         (Answer::Refuses, Outcome::Drop(Some(reason))) if reason == "not an order" => Ok(()),
         (Answer::Refuses, Outcome::Fault(fault)) if fault.kind == FaultKind::StackOverflow => {
             Ok(())

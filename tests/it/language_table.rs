@@ -47,6 +47,8 @@ pub(crate) enum Answer {
     Is(Outcome, String),
     /// A trap.
     Trap,
+    /// A drop whose reason, and line of log, is this text and a random number.
+    Draws(&'static str),
     /// It refuses the body, or overflows its stack: some languages have no bound of their own.
     Refuses,
 }
@@ -251,6 +253,11 @@ pub(crate) fn rows() -> Vec<Row> {
         br#"{"id":"o-7","amount":1,"simulate":"crash"}"#,
         Answer::Trap,
     );
+    add(
+        "a random number",
+        br#"{"id":"o-9","amount":1,"simulate":"random"}"#,
+        Answer::Draws("order o-9: drew "),
+    );
     let large = |begin: &str, end: &str| {
         let filling = "ö".repeat((LARGE - begin.len() - end.len()) / 2);
         let body = format!("{begin}{filling}{end}").into_bytes();
@@ -334,6 +341,15 @@ fn headers() -> Vec<(&'static str, Headers)> {
             of(vec![(b"x-large".to_vec(), vec![b'x'; 64 << 10])]),
         ),
     ]
+}
+
+/// The number that a handler drew, if the reason is this text and a number.
+pub(crate) fn drawn<'a>(before: &str, outcome: &'a Outcome) -> Option<&'a str> {
+    let Outcome::Drop(Some(reason)) = outcome else {
+        return None;
+    };
+    let number = reason.strip_prefix(before)?;
+    number.parse::<f64>().is_ok().then_some(number)
 }
 
 pub(crate) fn ack() -> Answer {

@@ -109,6 +109,42 @@ mod measured {
 }
 
 #[tokio::test]
+async fn a_killed_host_with_another_name_is_recovered_without_a_setting() {
+    let scene = Scene::new().await;
+    scene.publish(["sleep:600000"; 3]).await;
+    scene.publish(["ack"; 3]).await;
+    let options = |name: &str| {
+        host(&scene)
+            .flag("consumer", name)
+            .flags("concurrency=1 min-idle=300ms orphan-scan=50ms timeout=1000s")
+    };
+    // It holds all of them: nothing else is on the list.
+    let pod = options("pod-1").flags("prefetch=64").ready().await;
+    pod.starts(1).await;
+    let instance = pod.consumer();
+    pod.kill().await;
+    let held = scene.list(&processing(&instance)).await.len();
+    assert!(held > 0);
+    let heir = options("pod-2")
+        .flags("timeout=10ms concurrency=4")
+        .admin()
+        .ready()
+        .await;
+    eventually("it handles them", async || {
+        scene.list(&processing(&instance)).await.is_empty() && scene.list(DEAD).await.len() == 3
+    })
+    .await;
+    eventually("the gauge says so", async || {
+        heir.metric("hostler_orphans") == 0
+    })
+    .await;
+    let ended = heir.drained().await;
+    assert_eq!(ended.json()["orphans_recovered"], held);
+    assert_eq!(ended.json()["acked"], 3);
+    scene.emptied().await;
+}
+
+#[tokio::test]
 async fn a_message_keeps_its_id_from_its_first_start_to_its_dead_letter() {
     for flags in [&[][..], &[("framing", "raw")], &[("codec", "json")]] {
         let scene = Scene::new().await;

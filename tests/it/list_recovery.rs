@@ -13,24 +13,25 @@ use crate::list_scene::{CLAIMS, INSTANCES, Scene, entry, options, processing, re
 use crate::scene::{bodies, dead_letter, fetch, orphaned, recorded, requeue, settle};
 
 #[tokio::test]
-async fn without_a_recovery_set_a_host_recovers_earlier_hosts_of_its_name() {
+async fn without_a_recovery_set_every_host_recovers_what_dead_hosts_hold_whatever_their_name() {
     let scene = Scene::new().await;
-    let host = scene.host().await;
-    let other = ListOptions {
-        consumer: "other".to_owned(),
+    let named = |name: &str| ListOptions {
+        consumer: name.to_owned(),
         ..options()
     };
-    let stranger = scene.host_with(other).await;
+    let host = scene.host_with(named("pod-1")).await;
+    let stranger = scene.host_with(named("pod-2")).await;
     let values = ["fresh", "started", "same", "same"];
     let claims = scene.claim(&host, &values).await;
     let theirs = scene.claim(&stranger, &["theirs"]).await;
     // One start more than its hand-out stands for.
     assert_eq!(recorded(&host, &claims[1], 1, 2).await, Reply::Done);
 
-    let heir = scene.host().await;
+    let heir = scene.host_with(named("pod-3")).await;
     assert!(orphaned(&heir, 9).await.is_empty(), "they live");
+    assert_eq!(heir.observe().await.unwrap().unwrap().orphans, 0);
     scene.age(&host).await;
-    scene.age(&stranger).await;
+    assert_eq!(heir.observe().await.unwrap().unwrap().orphans, 4);
     let mut taken = orphaned(&heir, 3).await;
     assert_eq!(taken.len(), 3);
     taken.extend(orphaned(&heir, 9).await);
@@ -52,8 +53,9 @@ async fn without_a_recovery_set_a_host_recovers_earlier_hosts_of_its_name() {
     assert_eq!(scene.processing(&heir).await.len(), 4);
     assert_eq!(scene.processing(&stranger).await.len(), 1);
     assert!(orphaned(&heir, 9).await.is_empty());
+    assert_eq!(heir.observe().await.unwrap().unwrap().orphans, 0);
 
-    // The paused hosts wake up. Every request of the one tells it that it has lost its claims.
+    // The paused host wakes up. Every request tells it that it has lost its claims.
     assert!(fetch(&host, 1).await.is_empty());
     assert_eq!(host.renew(&claims).await.unwrap(), vec![Reply::Stolen; 4]);
     assert_eq!(recorded(&host, &claims[0], 1, 2).await, Reply::Stolen);
@@ -173,6 +175,43 @@ async fn an_expired_recovery_set_strands_no_message() {
     payloads.sort();
     assert_eq!(payloads, ["a", "b"]);
     assert!(orphaned(&heir, 9).await.is_empty());
+}
+
+#[tokio::test]
+async fn with_a_recovery_set_a_dead_host_is_recovered_also_where_the_set_does_not_know_its_claims()
+{
+    let scene = Scene::new().await;
+    let host = scene.recovering().await;
+    let others = scene.recovering().await;
+    scene.claim(&host, &["a", "b"]).await;
+    let claims = scene.claim(&others, &["c"]).await;
+    scene.delete(CLAIMS).await;
+    scene.age(&host).await;
+    let heir = scene.recovering().await;
+    assert_eq!(bodies(&orphaned(&heir, 9).await), ["a", "b"]);
+    assert_eq!(others.renew(&claims).await.unwrap(), [Reply::Done]);
+}
+
+#[tokio::test]
+async fn a_dead_host_is_found_behind_any_number_of_others_that_hold_nothing() {
+    let scene = Scene::new().await;
+    let host = scene.host().await;
+    scene.claim(&host, &["a"]).await;
+    scene.age(&host).await;
+    // One script looks at 1,000 of them.
+    let then = (scene.now_ms().await - 120_000).to_string();
+    let names: Vec<String> = (0..2_500).map(|n| format!("gone-{n:08x}")).collect();
+    let mut words: Vec<&[u8]> = vec![b"ZADD", INSTANCES.as_bytes()];
+    for name in &names {
+        words.extend([then.as_bytes(), name.as_bytes()]);
+    }
+    scene.raw.ask_words(&words).await;
+    let heir = scene.host().await;
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        found.extend(bodies(&orphaned(&heir, 9).await));
+    }
+    assert_eq!(found, ["a"]);
 }
 
 #[tokio::test]

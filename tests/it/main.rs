@@ -124,6 +124,8 @@ mod fuzz_bodies;
 #[cfg(test)]
 mod get_started;
 #[cfg(test)]
+mod js_promises;
+#[cfg(test)]
 mod language_conformance;
 #[cfg(test)]
 mod language_redis;
@@ -156,6 +158,8 @@ mod outbound_hostile;
 #[cfg(test)]
 mod outbound_http;
 #[cfg(test)]
+mod outbound_names;
+#[cfg(test)]
 mod outbound_queue;
 #[cfg(test)]
 mod outbound_scene;
@@ -169,6 +173,8 @@ mod policy_kinds;
 mod policy_live;
 #[cfg(test)]
 mod policy_scene;
+#[cfg(test)]
+mod policy_unknown;
 #[cfg(test)]
 mod producers_docs;
 #[cfg(test)]
@@ -217,6 +223,8 @@ mod sandbox_compile;
 mod sandbox_corpus;
 #[cfg(test)]
 mod sandbox_examples;
+#[cfg(test)]
+mod sandbox_forgets;
 #[cfg(test)]
 mod sandbox_fuzz;
 #[cfg(test)]

@@ -346,3 +346,40 @@ async fn an_address_that_one_attempt_learned_is_not_there_for_the_next() {
         "echo hi"
     );
 }
+
+#[tokio::test]
+async fn a_response_has_no_more_headers_than_a_request() {
+    let web = Web::start().await;
+    let mut rig = rig(&rule(&web, ""));
+    let fetch = |n| format!("fetch:GET|{}", url(&web, &format!("/headers/{n}")));
+    assert_eq!(rig.reason(&fetch(90)).await, "200 ok");
+    let found = rig.reason(&fetch(120)).await;
+    assert!(found.starts_with("Error::Protocol"), "{found}");
+    works(&mut rig, &web).await;
+}
+
+#[tokio::test]
+async fn sockets_and_directories_of_an_instance_have_one_cap() {
+    let dir = tempfile::tempdir().unwrap();
+    for n in 0..2_000 {
+        std::fs::write(dir.path().join(format!("file-{n}")), "").unwrap();
+    }
+    let path = dir.path().display();
+    let mut rig = rig(&format!(
+        "[[grant.tcp]]\nhost = \"127.0.0.1\"\nport = 1\n\
+         [[grant.files]]\npath = \"{path}\"\nat = \"/files\"\n"
+    ));
+    for body in [
+        "hold:sockets|65",
+        "hold:directories|65",
+        "hold:sockets|32+hold:directories|33",
+    ] {
+        let fault = rig.fault(body).await;
+        assert_eq!(fault.kind.label(), "memory-limit", "{body}: {fault}");
+        let text = "more than 64 open files, directories and sockets at a time";
+        assert!(fault.detail.contains(text), "{body}: {fault}");
+    }
+    let within = "hold:sockets|32+hold:directories|32+ack";
+    assert_eq!(rig.run(within).await.outcome, Outcome::Ack);
+    assert_eq!(rig.lines().last().unwrap(), "held 32");
+}

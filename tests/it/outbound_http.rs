@@ -565,6 +565,66 @@ mod measured {
         calls
     }
 
+    /// How much more memory this process had at most while this ran, in bytes.
+    async fn grown<T>(work: impl Future<Output = T>) -> (u64, T) {
+        let (before, mut most): (u64, u64) = (resident(), 0);
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return (most.saturating_sub(before), done),
+                () = tokio::time::sleep(Duration::from_millis(5)) => most = most.max(resident()),
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn responses_in_parts_of_one_byte_take_the_memory_of_their_bytes() {
+        let web = Web::start().await;
+        let toml = "concurrency = 16\ntimeout = \"50s\"\ncpu = \"50s\"\n".to_owned()
+            + &rule(&web, "timeout = \"50s\"\n");
+        let sandbox = rig(&toml).sandbox;
+        let body = format!("fetch:GET|{}|len", url(&web, "/bits/200000"));
+        let whole = "200 200704";
+        assert_eq!(Rig::of(sandbox.clone()).reason(&body).await, whole);
+        let all = (0..4).map(|_| {
+            let (mut rig, body) = (Rig::of(sandbox.clone()), body.clone());
+            tokio::spawn(async move { rig.reason(&body).await })
+        });
+        let (most, ends) = grown(futures_util::future::join_all(all)).await;
+        assert!(
+            ends.iter().all(|end| end.as_ref().unwrap() == whole),
+            "{ends:?}"
+        );
+        // In the host, up to twice the bytes; in the guest, the bytes twice; an instance and its stacks. A part that keeps
+        // the buffer it came in takes forty bytes for one: 32 MiB.
+        println!("{} KiB more for 4 responses of 196 KiB", most >> 10);
+        assert!(most < 16 << 20, "{most} bytes more");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn fields_take_at_most_as_much_memory_as_the_guest() {
+        let web = Web::start().await;
+        let toml = "timeout = \"50s\"\ncpu = \"50s\"\n".to_owned() + &rule(&web, "");
+        let mut rig = rig(&toml);
+        // As many as fit into each: short ones cost most.
+        let mut fitting = Vec::new();
+        for headers in [1_000, 500, 250, 125, 60, 30, 15] {
+            let one = rig.run(&format!("hold:fields|1|{headers}")).await.outcome;
+            if one == Outcome::Ack {
+                fitting.push(headers);
+            }
+        }
+        println!("{fitting:?} headers fit into one");
+        assert!(!fitting.is_empty());
+        for headers in fitting.into_iter().take(1) {
+            let body = format!("hold:fields|900|{headers}+sleep:100");
+            let (most, report) = grown(rig.run(&body)).await;
+            println!("{headers}: {} KiB more, {:?}", most >> 10, rig.lines());
+            assert_eq!(report.outcome, Outcome::Ack);
+            assert!(most < 80 << 20, "{most} bytes more");
+        }
+    }
+
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn two_hundred_waiting_attempts_do_not_slow_the_others() {
         let web = Web::start().await;

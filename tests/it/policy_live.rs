@@ -142,8 +142,20 @@ async fn a_policy_changes_dead_letter_routes_ttl_and_max_length() {
     host.logs("the stream was gone").await;
     scene.set(&["queue.ttl=10h"]);
     held(&host, 4).await;
-    scene.raw.ask("XADD orders 1000-1 _payload ack").await;
-    scene.died(3, "reason", "expired").await;
+    scene.raw.ask("XADD orders 7-1 _payload ack").await;
+    // An id of the producer's own is no time.
+    scene.died(3, "reason", "malformed").await;
+    let detail = scene.header("orders:dead", "x-dead-letter-detail").await;
+    assert!(
+        detail
+            .unwrap()
+            .starts_with("`queue.ttl` counts from the time in the id")
+    );
+    scene
+        .raw
+        .ask("XADD orders 1600000000000-1 _payload ack")
+        .await;
+    scene.died(4, "reason", "expired").await;
 
     // While one message runs, the others are unread. It runs until the policy holds also on a busy machine.
     let slow = scene.publish("sleep:12000").await;

@@ -445,6 +445,24 @@ async fn report_at(url: &str) -> Report {
     report.unwrap()
 }
 
+/// Redis 7.0 counts them for ever.
+#[tokio::test]
+async fn entries_that_were_trimmed_before_they_were_read_are_not_unread() {
+    let scene = Scene::new().await;
+    let host = scene.host().await;
+    let claims = scene.read(&host, &["a", "b"]).await;
+    host.acknowledge(&claims).await.unwrap();
+    for body in ["c", "d", "e"] {
+        scene.raw.add(KEY, body).await;
+    }
+    scene.trim_all().await;
+    let empty = report(&scene).await;
+    assert_eq!((empty.length, empty.lag, empty.unread), (0, Some(0), false));
+    assert_eq!(host.observe().await.unwrap().unwrap().unread, 0);
+    scene.raw.add(KEY, "f").await;
+    assert_eq!(report(&scene).await.lag, Some(1));
+}
+
 #[tokio::test]
 async fn inspect_reports_lengths_consumers_and_groups() {
     let scene = Scene::new().await;

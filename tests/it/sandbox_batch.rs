@@ -67,6 +67,13 @@ async fn each_message_of_a_batch_has_its_own_outcome() {
     ];
     assert_eq!(report.answer.unwrap(), expected);
     assert!(report.fresh);
+    // A delay that no host keeps is the fault of its message alone.
+    let answer = batch(&mut rig, &["ack", "nack,nack:2592000001"])
+        .await
+        .answer
+        .unwrap();
+    assert_eq!(answer[0], Outcome::Ack);
+    assert!(matches!(&answer[1], Outcome::Fault(fault) if fault.kind == FaultKind::BadOutcome));
     let echo = batch(&mut rig, &["ack", "echo"]).await.answer.unwrap();
     let Outcome::Drop(Some(echo)) = &echo[1] else {
         panic!("{echo:?}");

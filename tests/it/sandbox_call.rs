@@ -47,6 +47,7 @@ async fn answers_become_outcomes() {
         ("nack", Outcome::NackRequeue(None)),
         ("nack:0", again(0)),
         ("nack:1500", again(1500)),
+        ("nack:2592000000", again(2_592_000_000)),
         ("drop", Outcome::Drop(None)),
         ("drop:unwanted", dropped("unwanted")),
     ];

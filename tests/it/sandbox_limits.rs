@@ -294,14 +294,15 @@ async fn an_invalid_answer_is_a_bad_outcome() {
 
 #[tokio::test]
 async fn the_longest_delay_is_passed_on() {
-    let forever = handler(
+    // 2,592,000,000 milliseconds.
+    let month = handler(
         r#"(data (memory $memory) (i32.const 0)
             "\01\00\00\00\00\00\00\00" "\01\00\00\00\00\00\00\00"
-            "\ff\ff\ff\ff\ff\ff\ff\ff")"#,
+            "\00\c8\7e\9a\00\00\00\00")"#,
         "i32.const 0",
     );
-    let longest = Duration::from_millis(u64::MAX);
-    let outcome = outcome(&forever, &Settings::default()).await;
+    let longest = Duration::from_hours(30 * 24);
+    let outcome = outcome(&month, &Settings::default()).await;
     assert_eq!(outcome, Outcome::NackRequeue(Some(longest)));
 }
 

@@ -1,6 +1,7 @@
 //! Components that are refused, and the reasons.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -470,4 +471,15 @@ fn the_version_of_wasmtime_matches_the_lock_file() {
     let lock = fs::read_to_string(lock).unwrap();
     let entry = format!("name = \"wasmtime\"\nversion = \"{WASMTIME_VERSION}\"");
     assert!(lock.contains(&entry), "WASMTIME_VERSION is stale");
+}
+
+#[test]
+fn the_mended_wasmtime_is_the_one_that_is_built() {
+    for lock in ["Cargo.lock", "tests/fuzz/Cargo.lock"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(lock);
+        let text = fs::read_to_string(path).unwrap();
+        // A crate in a folder has no source there.
+        let entry = format!("name = \"wasmtime\"\nversion = \"{WASMTIME_VERSION}\"\ndependencies");
+        assert!(text.contains(&entry), "{lock}: vendor/README.md");
+    }
 }

@@ -221,7 +221,7 @@ async fn a_component_that_resumes_draws_random_numbers_in_each_instance() {
             (if (i32.ne (global.get $count) (i32.const 100000)) (then unreachable))
             (global.set $seed (call $random)))"
     );
-    let answer = "(i64.shr_u (global.get $seed) (i64.const 20))";
+    let answer = "(i64.shr_u (global.get $seed) (i64.const 33))";
     let mut rig = Rig::bytes(&random(&items, answer), &by_child(Limits::default()));
     assert!(matches!(
         rig.sandbox.describe().start,

@@ -356,9 +356,21 @@ async fn each_action_does_what_its_command_does() {
     .ok()
     .json();
     assert_eq!(policies[0]["value"], "7s");
-    let wrong = json!({ "setting": "concurrency", "value": "7" });
-    let (status, answer) = ui.act("policy", "orders", &wrong);
-    assert_eq!(status, 400, "{answer}");
+    // As `hostler policy` checks it.
+    scene.raw.ask("RPUSH letters x").await;
+    let many = "x".repeat(5000);
+    for (setting, value, part) in [
+        ("concurrency", "7", "cannot be set by a policy"),
+        ("dead_letter.key", "letters", "holds a list"),
+        ("dead_letter.routes", "dropped=letters", "holds a list"),
+        ("no_such", "7", "unknown setting"),
+        ("dead_letter.key", &*many, "longer than"),
+    ] {
+        let wrong = json!({ "setting": setting, "value": value });
+        let (status, answer) = ui.act("policy", "orders", &wrong);
+        assert_eq!(status, 400, "{answer}");
+        assert!(answer.to_string().contains(part), "{answer}");
+    }
     let removed = json!({ "setting": "backoff.first" });
     assert_eq!(ui.act("policy", "orders", &removed).0, 200);
     let (status, answer) = ui.act("rollback", "orders", &json!({}));
@@ -447,4 +459,45 @@ async fn a_host_serves_the_dashboard_beside_its_metrics() {
         "{}",
         refused.stderr()
     );
+}
+
+mod measured {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn rows_of_dead_letters_hold_no_bodies() {
+        for kind in [Kind::Stream, Kind::List] {
+            let scene = Scene::new(kind).await;
+            let reason = [
+                ("x-dead-letter-reason", "trap"),
+                ("x-dead-letter-source", scene.key()),
+            ];
+            for n in 0..16 {
+                let mut body = vec![b'x'; 8 << 20];
+                body[0] = n;
+                scene.put(scene.dead_key(), body, &reason).await;
+            }
+            let ui = Dashboard::start(&scene, false);
+            let path = format!("/ui/api/dead?key={}&limit=200", scene.dead_key());
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let dead = ui.get(&path);
+                        assert_eq!(dead["total"], 16, "{dead}");
+                        let rows = dead["entries"].as_array().unwrap();
+                        assert_eq!(rows.len(), 16);
+                        assert!(rows.iter().all(|row| row["reason"] == "trap"), "{rows:?}");
+                    });
+                }
+            });
+            let status = std::fs::read_to_string(format!("/proc/{}/status", ui.process.pid()));
+            let status = status.unwrap();
+            let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let most = most.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse().ok());
+            let most: u64 = most.unwrap();
+            println!("{kind:?}: {} MiB at most", most >> 10);
+            // Of a list, two values are read and four mark the end: they are whole, and copied while they are read.
+            assert!(most < 320 << 10, "{kind:?}: {most} KiB");
+        }
+    }
 }

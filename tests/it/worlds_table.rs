@@ -12,7 +12,7 @@ use hostler_tests::adapters::Adapter;
 use hostler_tests::guests::orders_program;
 use hostler_tests::rig::{Rig, message};
 
-use crate::language_table::{Answer, Row, again, rows};
+use crate::language_table::{Answer, Row, again, drawn, rows};
 
 /// The verdicts that a world has words for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,6 +39,7 @@ impl Words {
         };
         let outcome = match answer {
             Answer::Is(outcome, _) => outcome,
+            Answer::Draws(before) => Outcome::Drop(Some(before.to_owned())),
             Answer::Refuses => Outcome::Drop(Some("not an order".to_owned())),
             Answer::Trap => return None,
         };
@@ -94,6 +95,9 @@ async fn check(rig: &mut Rig, words: Words, row: &Row) -> Result<(), String> {
         },
         (Outcome::Fault(fault), _) => {
             matches!(row.answer, Answer::Refuses) && fault.kind == FaultKind::StackOverflow
+        }
+        (outcome, Some(Outcome::Drop(Some(before)))) if matches!(row.answer, Answer::Draws(_)) => {
+            drawn(&before, outcome).is_some()
         }
         (outcome, expected) => Some(outcome) == expected.as_ref(),
     };

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"regexp"
 	"strconv"
 	"time"
@@ -48,7 +49,7 @@ type order struct {
 	Amount   number `json:"amount"`
 	Currency string `json:"currency"`
 	Status   string `json:"status"`
-	// A failure to simulate: `payment-timeout` or `crash`.
+	// What to simulate: `payment-timeout`, `random` or `crash`.
 	Simulate string `json:"simulate"`
 	// How many attempts fail with `payment-timeout`.
 	Failures uint32 `json:"failures"`
@@ -105,6 +106,9 @@ func Handle(body []byte, attempt uint32) Verdict {
 		return reject("it was cancelled")
 	case o.Simulate == "payment-timeout" && attempt <= o.Failures:
 		return Verdict{Kind: Again, Delay: delay(attempt)}
+	case o.Simulate == "random":
+		// No other message gets this number.
+		return reject(fmt.Sprintf("drew %d", rand.Uint64()))
 	case o.Simulate == "crash":
 		// A bug that a second attempt does not cure. The host counts a failed attempt.
 		panic(fmt.Sprintf("order %s hit a bug", o.ID))

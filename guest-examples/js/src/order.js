@@ -14,10 +14,11 @@ export function handle(body, attempt) {
   if (!(order.amount > 0)) return reject("nothing to charge");
   if (!/^[A-Z]{3}$/.test(order.currency)) return reject(`\`${order.currency}\` is not a currency`);
   if (order.status === "cancelled") return reject("it was cancelled");
-  // A failure to simulate.
   if (order.simulate === "payment-timeout" && attempt <= order.failures) {
     return { kind: "again", delayMs: delay(attempt) };
   }
+  // No other message gets this number.
+  if (order.simulate === "random") return reject(`drew ${Math.random()}`);
   // A bug that a second attempt does not cure. The host counts a failed attempt.
   if (order.simulate === "crash") throw new Error(`order ${order.id} hit a bug`);
   return { kind: "ack" };

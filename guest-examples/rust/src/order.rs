@@ -1,5 +1,7 @@
 //! Decides about an order. This file does not depend on WebAssembly, so `cargo test` runs it directly.
 
+use std::hash::{BuildHasher, RandomState};
+
 use serde::{Deserialize, Deserializer};
 
 use crate::hostler::handler::types::Outcome;
@@ -17,7 +19,7 @@ struct Order {
     currency: Option<String>,
     #[serde(default)]
     status: Option<String>,
-    /// A failure to simulate: `payment-timeout` or `crash`.
+    /// What to simulate: `payment-timeout`, `random` or `crash`.
     #[serde(default)]
     simulate: Option<String>,
     /// How many attempts fail with `payment-timeout`.
@@ -37,6 +39,8 @@ pub fn handle(body: &[u8], attempt: u32) -> Outcome {
         Some("payment-timeout") if attempt <= order.failures => {
             Outcome::NackRequeue(Some(delay(attempt)))
         }
+        // No other message gets this number.
+        Some("random") => reject(format!("order {}: drew {}", order.id, random())),
         // A bug that a second attempt does not cure. The host counts a failed attempt.
         Some("crash") => panic!("order {} hit a bug", order.id),
         _ => Outcome::Ack,
@@ -76,6 +80,11 @@ fn reject(reason: String) -> Outcome {
 fn delay(attempt: u32) -> u64 {
     let doublings = attempt.saturating_sub(1).min(10);
     (100 << doublings).min(DELAY_MAX)
+}
+
+/// A random number. The standard library draws such numbers for its hash maps.
+fn random() -> u64 {
+    RandomState::new().hash_one(())
 }
 
 fn once() -> u32 {

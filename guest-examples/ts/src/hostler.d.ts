@@ -27,6 +27,12 @@ declare module "hostler:handler/types@1.1.0" {
     | { tag: "nack-requeue"; val: number | null }
     /** Give up: move the message to the dead-letter queue, if there is one, with this reason for people. */
     | { tag: "drop"; val: string | null };
+
+  /** What `handler.ts` exports as `messageHandler`. */
+  export interface MessageHandler {
+    /** Handle one message, with or without `async`. */
+    handle(message: Message): Outcome | Promise<Outcome>;
+  }
 }
 
 declare module "hostler:handler/delivery@1.1.0" {
@@ -47,3 +53,14 @@ declare module "wasi:cli/stdout@0.2.6" {
   };
   export default stdout;
 }
+
+/** Call a function after those that wait already. */
+declare function queueMicrotask(callback: () => void): void;
+
+/** A part of the standard `crypto`, from `runtime/random.js`. */
+declare const crypto: {
+  /** Fill an array of integers, of at most 65,536 bytes, with random bits. */
+  getRandomValues<T extends ArrayBufferView>(array: T): T;
+  /** A random UUID (version 4). */
+  randomUUID(): string;
+};

@@ -12,7 +12,7 @@ interface Order {
   amount: number;
   currency: string;
   status: string;
-  /** A failure to simulate: `payment-timeout` or `crash`. */
+  /** What to simulate: `payment-timeout`, `random` or `crash`. */
   simulate: string;
   /** How many attempts fail with `payment-timeout`. */
   failures: number;
@@ -36,6 +36,8 @@ export function handle(body: Uint8Array, attempt: number): Verdict {
   if (order.simulate === "payment-timeout" && attempt <= order.failures) {
     return { kind: "again", delayMs: delay(attempt) };
   }
+  // No other message gets this number.
+  if (order.simulate === "random") return reject(`drew ${Math.random()}`);
   // A bug that a second attempt does not cure. The host counts a failed attempt.
   if (order.simulate === "crash") throw new Error(`order ${order.id} hit a bug`);
   return { kind: "ack" };

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use crate::config::{self, Problem};
 use crate::dead_letter;
 use crate::host::{self, Ended, StopSignal};
+use crate::policies;
+use crate::policy_change::Refusal;
 use crate::publish;
 use crate::redis::startup::StartError;
 use crate::redis::{Class, Error as RedisError};
@@ -169,6 +171,31 @@ impl From<RedisError> for Failure {
                 Self::new(Exit::Usage, error).hint("is the name right? has a host ever run on it?")
             }
             Class::Configuration => Self::new(Exit::Usage, error),
+        }
+    }
+}
+
+impl From<policies::Error> for Failure {
+    fn from(error: policies::Error) -> Self {
+        match error {
+            policies::Error::Redis(error) => error.into(),
+            error @ policies::Error::TooMany { .. } => {
+                Self::new(Exit::Usage, error).hint("remove some with `hostler policy unset`")
+            }
+            error @ policies::Error::Malformed { .. } => Self::new(Exit::Usage, error),
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Wrong { what, hint } => Self {
+                hint,
+                ..Self::new(Exit::Usage, what)
+            },
+            Refusal::Settings(error) => error.into(),
+            Refusal::Policies(error) => error.into(),
         }
     }
 }

@@ -156,6 +156,7 @@ impl<S> Flags<S> {
         let by_variable = config_variable(&variables).map(Into::into);
         Sources {
             file: self.config.or(by_variable),
+            text: None,
             variables,
             flags: self.given,
         }

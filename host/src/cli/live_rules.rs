@@ -6,8 +6,8 @@ use serde::Serialize;
 use crate::cli::named::FoundQueue;
 use crate::cli::output;
 use crate::config::{Collected, DeadLetter, Effective, PolicyValue, QueueKind};
-use crate::host::settings::policy_values;
 use crate::policies::Policies;
+use crate::policy_change::values;
 use crate::redis::connection::Link;
 use crate::rollout::follower::HostSeen;
 use crate::telemetry::status::ActiveRule;
@@ -65,13 +65,17 @@ impl LiveRules {
     async fn of_settings(policies: Link, found: &FoundQueue) -> Self {
         let FoundQueue { sources, queue, .. } = found;
         let dead_letter = found.dead_letter.clone();
-        let ignored = match Policies::new(policies).of_queue(queue.name()).await {
-            Ok(found) => {
-                let values = policy_values(&found);
+        let ignored = match Policies::new(policies)
+            .of_queue(queue.name())
+            .await
+            .stored()
+        {
+            Ok((found, unread)) => {
+                let values = values(&found);
                 let with_policies = || sources.collect_with(None, values.clone());
                 match with_policies().rules(queue) {
                     Ok(dead_letter) => {
-                        let unseen = found.patterns_error.map(|error| error.to_string());
+                        let unseen = unread.map(|error| error.to_string());
                         return Self::new(with_policies().effective(), unseen, dead_letter);
                     }
                     Err(error) => error.to_string(),

@@ -9,7 +9,7 @@ use crate::cli::session::{Session, ask};
 use crate::cli::text::count;
 use crate::cli::{Common, Exit, Failure, Reach, Variables, output};
 use crate::config::settings::paused_key;
-use crate::policies::{Policies, Scope};
+use crate::policies::{self, Policies, Scope, Stored, effective};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 
@@ -103,11 +103,7 @@ pub(super) fn tell(
     })
 }
 
-async fn write(
-    policies: &Policies,
-    scope: &Scope,
-    paused: bool,
-) -> Result<(), crate::redis::Error> {
+async fn write(policies: &Policies, scope: &Scope, paused: bool) -> Result<(), policies::Error> {
     if paused {
         return policies.set(scope, &[(paused_key(), "true")]).await;
     }
@@ -116,15 +112,9 @@ async fn write(
         return Ok(());
     };
     // A policy by pattern may still pause it: the queue's own one wins.
-    let found = policies.of_queue(key).await?;
-    let is_paused = |stored: &&crate::policies::Stored| {
-        stored.setting == paused_key() && stored.text != "false"
-    };
-    match found
-        .effective()
-        .into_iter()
-        .any(|stored| is_paused(&stored))
-    {
+    let (found, _) = policies.of_queue(key).await.stored()?;
+    let is_paused = |stored: &&Stored| stored.setting == paused_key() && stored.text != "false";
+    match effective(&found).iter().any(is_paused) {
         true => policies.set(scope, &[(paused_key(), "false")]).await,
         false => Ok(()),
     }

@@ -7,10 +7,9 @@ use serde::Serialize;
 
 use crate::cli::text::one_line;
 use crate::cli::{Common, Exit, Failure, Flags, Reach, Variables, ask, output};
-use crate::config::settings::{self, live_keys};
-use crate::config::{Collected, PolicyValue, QueueKind, RouteTable, Value, queue_of_type};
-use crate::host::settings::{policy_value, policy_values};
-use crate::policies::{Policies, QueuePolicies, SETTINGS_MAX, Scope, Stored, TEXT_MAX};
+use crate::config::settings::dead_letter_key;
+use crate::policies::{Policies, Scope, Stored, effective};
+use crate::policy_change::{self, Found};
 
 /// Change rules of queues while their hosts run
 #[derive(Debug, clap::Args)]
@@ -53,10 +52,7 @@ impl Target {
             let hint = "give `--queue KEY`, or `--match PATTERN` for all keys that match a pattern";
             Failure::new(Exit::Usage, "which queues are meant?").hint(hint)
         })?;
-        if scope.text().is_empty() || scope.text().len() > TEXT_MAX {
-            let what = format!("a key or pattern has 1 to {TEXT_MAX} bytes");
-            return Err(Failure::new(Exit::Usage, what));
-        }
+        policy_change::check_scope(&scope)?;
         Ok(scope)
     }
 }
@@ -149,112 +145,33 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
 
 fn set(args: SetArgs, variables: Variables) -> Result<Exit, Failure> {
     let scope = args.target.required()?;
-    let wanted = parse(&args.settings, &scope)?;
+    let wanted = parse(&args.settings)?;
     with_policies(args.common.flags, variables, async |policies| {
-        let mut stored = stored(policies, &scope).await?;
-        let is_wanted = |s: &Stored| wanted.iter().any(|wanted| wanted.setting == s.setting);
-        stored.retain(|s| s.scope != scope || !is_wanted(s));
-        stored.extend(wanted.iter().cloned());
-        if stored.len() > SETTINGS_MAX {
-            let what = format!("a policy has at most {SETTINGS_MAX} rules");
-            return Err(Failure::new(Exit::Usage, what).hint("remove some with `unset`"));
-        }
-        let found = QueuePolicies::of(stored);
-        let kind = check(policies, &scope, &found).await?;
-        check_targets(policies, kind, &found).await?;
-        let pairs: Vec<_> = wanted.iter().map(|s| (&*s.setting, &*s.text)).collect();
-        policies.set(&scope, &pairs).await?;
-        advise(&found);
-        show(&found, Some(&scope), args.common.json)
+        let found = policy_change::set(policies, &scope, wanted).await?;
+        advise(&found.settings);
+        show(found, Some(&scope), args.common.json)
     })
 }
 
-/// Parse `SETTING=VALUE`, and check each value for itself.
-fn parse(given: &[String], scope: &Scope) -> Result<Vec<Stored>, Failure> {
-    let mut wanted: BTreeMap<String, String> = BTreeMap::new();
+/// Parse `SETTING=VALUE`.
+fn parse(given: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+    let mut wanted = BTreeMap::new();
     for word in given {
         let Some((setting, text)) = word.split_once('=') else {
             let what = format!("`{word}` is not a setting with a value");
             return Err(Failure::new(Exit::Usage, what).hint("write it as `max_deliveries=5`"));
         };
-        if text.len() > TEXT_MAX {
-            let what = format!("the value of `{setting}` is longer than {TEXT_MAX} bytes");
-            return Err(Failure::new(Exit::Usage, what));
-        }
-        if settings::find(setting).is_none() {
-            let what = format!("unknown setting `{setting}`");
-            let hint = format!("policies may set {}", live_keys());
-            return Err(Failure::new(Exit::Usage, what).hint(hint));
-        }
         if wanted.insert(setting.to_owned(), text.to_owned()).is_some() {
             let what = format!("`{setting}` is given twice");
             return Err(Failure::new(Exit::Usage, what));
         }
     }
-    let stored = wanted.into_iter().map(|(setting, text)| Stored {
-        scope: scope.clone(),
-        setting,
-        text,
-    });
-    let stored: Vec<Stored> = stored.collect();
-    check_isolated(stored.iter().map(policy_value).collect(), None)?;
-    Ok(stored)
-}
-
-/// Check policies without the settings of any host.
-fn check_isolated(policies: Vec<PolicyValue>, queue: Option<&QueueKind>) -> Result<(), Failure> {
-    Ok(Collected::of_policies(policies).policies_alone(queue)?)
-}
-
-/// Check the rules together. Returns the kind of the queue, if there is one queue and it exists.
-async fn check(
-    policies: &Policies,
-    scope: &Scope,
-    found: &QueuePolicies,
-) -> Result<Option<&'static str>, Failure> {
-    let values = policy_values(found);
-    let Scope::Queue(key) = scope else {
-        check_isolated(values, None)?;
-        return Ok(None);
-    };
-    let (kind, queue) = queue_of_type(key, &policies.kind_of_queue(key).await?);
-    check_isolated(values, Some(&queue))?;
-    Ok(kind)
-}
-
-/// Check that dead letters go to keys of the queue's own type.
-async fn check_targets(
-    policies: &Policies,
-    kind: Option<&'static str>,
-    found: &QueuePolicies,
-) -> Result<(), Failure> {
-    let Some(kind) = kind else { return Ok(()) };
-    for stored in found.effective() {
-        let targets = match stored.setting.as_str() {
-            "dead_letter.key" | "dead_letter.cycle_key" => vec![stored.text.clone()],
-            "dead_letter.routes" => {
-                let routes = RouteTable::parse(&stored.text).unwrap_or_default();
-                routes.0.into_values().flatten().collect()
-            }
-            _ => continue,
-        };
-        for target in targets {
-            let holds = policies.kind_of(&target).await?;
-            if holds != "none" && holds != kind {
-                let what = format!(
-                    "`{}`: the key `{target}` holds a {holds}, and the queue is a {kind}",
-                    stored.setting
-                );
-                return Err(Failure::new(Exit::Usage, what).hint("name another key"));
-            }
-        }
-    }
-    Ok(())
+    Ok(wanted)
 }
 
 /// Warn of rules that are right, and yet may be ignored.
-fn advise(found: &QueuePolicies) {
-    let effective = found.effective();
+fn advise(found: &[Stored]) {
+    let effective = effective(found);
     let text = |key: &str| {
         let stored = effective.iter().find(|stored| stored.setting == key);
         stored.map(|stored| stored.text.as_str())
@@ -270,14 +187,30 @@ fn advise(found: &QueuePolicies) {
     }
 }
 
+/// Say what follows if no dead-letter key is left.
+fn advise_without_key(removed: &[&str], found: &[Stored]) {
+    let key = dead_letter_key();
+    if removed.contains(&key) && found.iter().all(|stored| stored.setting != key) {
+        let what = "hosts that had the dead-letter key from here keep their dead letters in the queue from now on";
+        let hint = "set another key, or discard on purpose: `dead_letter.routes=dropped=discard`";
+        output::warning(what, Some(hint));
+    }
+}
+
 fn get(args: GetArgs, variables: Variables) -> Result<Exit, Failure> {
     let scope = args.target.scope();
     with_policies(args.common.flags, variables, async |policies| {
         let found = match &scope {
-            Some(scope) => stored(policies, scope).await?,
-            None => policies.by_pattern().await?,
+            Some(scope) => policy_change::stored(policies, scope).await?,
+            None => {
+                let (settings, unreadable) = policies.by_pattern().await.stored()?;
+                Found {
+                    settings,
+                    unreadable,
+                }
+            }
         };
-        show(&QueuePolicies::of(found), scope.as_ref(), args.common.json)
+        show(found, scope.as_ref(), args.common.json)
     })
 }
 
@@ -286,8 +219,9 @@ fn unset(args: UnsetArgs, variables: Variables) -> Result<Exit, Failure> {
     with_policies(args.common.flags, variables, async |policies| {
         let mut names = args.settings.clone();
         if args.all {
-            let own = stored(policies, &scope).await?.into_iter();
-            names.extend(own.filter(|s| s.scope == scope).map(|s| s.setting));
+            let found = policy_change::stored(policies, &scope).await?;
+            let own = found.settings.into_iter().filter(|s| s.scope == scope);
+            names.extend(own.map(|s| s.setting));
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let removed = match names.is_empty() {
@@ -297,34 +231,22 @@ fn unset(args: UnsetArgs, variables: Variables) -> Result<Exit, Failure> {
         if removed == 0 {
             output::warning("none of these settings was set", None);
         }
-        let found = stored(policies, &scope).await?;
-        show(&QueuePolicies::of(found), Some(&scope), args.common.json)
+        let found = policy_change::stored(policies, &scope).await?;
+        if removed > 0 {
+            advise_without_key(&names, &found.settings);
+        }
+        show(found, Some(&scope), args.common.json)
     })
-}
-
-/// The stored policies of these queues; of one queue, with those of patterns that match it.
-async fn stored(policies: &Policies, scope: &Scope) -> Result<Vec<Stored>, Failure> {
-    match scope {
-        Scope::Queue(key) => {
-            let found = policies.of_queue(key).await?;
-            if let Some(error) = found.patterns_error {
-                let what = format!("policies by pattern cannot be read: {error}");
-                output::warning(&what, None);
-            }
-            Ok(found.settings)
-        }
-        Scope::Match(_) => {
-            let mut all = policies.by_pattern().await?;
-            all.retain(|stored| stored.scope == *scope);
-            Ok(all)
-        }
-    }
 }
 
 /// Print the policies of these queues. Those of all patterns (`None`) are for different queues, so that
 /// none overrides another.
-fn show(found: &QueuePolicies, scope: Option<&Scope>, json: bool) -> Result<Exit, Failure> {
-    let effective = found.effective();
+fn show(found: Found, scope: Option<&Scope>, json: bool) -> Result<Exit, Failure> {
+    if let Some(why) = &found.unreadable {
+        let hint = "hosts keep the policies that they know; one that starts waits";
+        output::warning(&format!("hosts do not read all of this: {why}"), Some(hint));
+    }
+    let effective = effective(&found.settings);
     let mut rows: Vec<Row<'_>> = found
         .settings
         .iter()
@@ -362,8 +284,7 @@ fn show(found: &QueuePolicies, scope: Option<&Scope>, json: bool) -> Result<Exit
 
 /// Why every host ignores a rule.
 fn problem(stored: &Stored) -> Option<String> {
-    let checked = check_isolated(vec![policy_value(stored)], None);
-    checked.err().map(|failure| failure.what)
+    policy_change::problem(stored).map(|error| Failure::from(error).what)
 }
 
 fn with_policies<T>(

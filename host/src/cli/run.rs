@@ -1,10 +1,13 @@
 //! `hostler run`: the host of one queue.
 
+use std::path::Path;
+
 use tracing::{info, warn};
 
 use crate::cli::flags::{All, Flags};
 use crate::cli::{Exit, Failure, Variables, named, output};
-use crate::config::SummaryFormat;
+use crate::config::{FILE_MAX, SummaryFormat, Value};
+use crate::file_watch::{FileWatch, REST};
 use crate::host::{Ended, Threads, serve};
 use crate::telemetry::logging;
 use crate::telemetry::otlp::{self, Telemetry};
@@ -51,12 +54,26 @@ pub(super) struct Args {
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     // First of all: a signal that comes while the host starts stops it like any other.
     let threads = Threads::start()?;
-    let stops = threads.listen()?;
+    let mut stops = threads.listen()?;
     let flags = match &args.queue {
         Some(name) => named::served(args.flags, &variables, name)?,
         None => args.flags,
     };
-    let sources = flags.sources(variables);
+    let mut sources = flags.sources(variables);
+    if let Some(path) = &sources.file {
+        // Half of a file may be right for itself, and lack what keeps messages.
+        let read = threads.wait(async {
+            tokio::select! {
+                content = FileWatch::rested(path, FILE_MAX, || being_written(path)) => Some(content),
+                _ = stops.next() => None,
+            }
+        });
+        let Some(content) = read else {
+            return Ok(Exit::Ok);
+        };
+        // What cannot be read is reported below, with every other problem.
+        sources.text = content.and_then(|content| String::from_utf8(content).ok());
+    }
     let loaded = sources.collect().config()?;
     let config = loaded.value;
     let queue = otlp::Queue {
@@ -91,4 +108,13 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         output::json(counted)?;
     }
     Ok(served.ended.into())
+}
+
+fn being_written(path: &Path) {
+    let what = format!(
+        "{} is being written: waiting until it has not changed for {}",
+        path.display(),
+        REST.show()
+    );
+    output::warning(&what, None);
 }

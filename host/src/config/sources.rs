@@ -9,6 +9,8 @@ use crate::config::collect::{Collected, Input, PolicyValue};
 pub struct Sources {
     /// The configuration file.
     pub file: Option<PathBuf>,
+    /// The text of the file, if it has been read. The file is not read again then.
+    pub text: Option<String>,
     /// The environment.
     pub variables: Vec<(OsString, OsString)>,
     /// The flags: the key of the setting and the text given.
@@ -16,16 +18,16 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Collect all sources; read the file.
+    /// Collect all sources; read the file, unless it has been read.
     pub fn collect(&self) -> Collected {
         self.collect_with(None, Vec::new())
     }
 
-    /// Collect all sources and these policies. `text` is the text of the file, if it has been read.
+    /// Collect all sources and these policies. `text` is another text of the file.
     pub fn collect_with(&self, text: Option<&str>, policies: Vec<PolicyValue>) -> Collected {
         Collected::new(Input {
             file: self.file.as_deref(),
-            file_text: text,
+            file_text: text.or(self.text.as_deref()),
             variables: self.variables.clone(),
             flags: self.flags.clone(),
             policies,

@@ -10,11 +10,27 @@ use super::list;
 use crate::delivery::death::History;
 use crate::delivery::message::Headers;
 use crate::delivery::signature::signature;
-use crate::delivery::text::printable;
+use crate::delivery::text::{printable, truncate_utf8};
 use crate::wire::{dead_letter as header, death, keys, stream};
 
 /// The reason of entries that are no dead letters ([`Entry::is_dead_letter_in`]), in counts and filters.
 pub const UNKNOWN: &str = "unknown";
+
+/// The headers of a head ([`Entry::into_head`]), in lower case.
+pub(super) const HEADS: [&str; 7] = [
+    header::REASON,
+    header::DETAIL,
+    header::ATTEMPTS,
+    header::SOURCE,
+    header::SOURCE_ID,
+    header::HANDLER,
+    header::GROUP,
+];
+/// The most bytes of a text of a head.
+pub(super) const TEXT_MAX: usize = 4 << 10;
+/// The header with its deaths, and the most bytes of it that a head keeps.
+const X_DEATH: &str = "x-death";
+const DEATH_MAX: usize = 16 << 10;
 
 /// A dead letter, with the values of hostler's headers. Entries of other programs are read as well.
 ///
@@ -88,6 +104,37 @@ impl Entry {
         Self {
             value: Some(value.clone()),
             ..Self::new(list::id_of(&value), fields, &options)
+        }
+    }
+
+    /// Without all that may be large. It keeps no buffer that it was read from.
+    pub(super) fn into_head(mut self) -> Self {
+        let texts = [
+            &mut self.reason,
+            &mut self.detail,
+            &mut self.source,
+            &mut self.source_id,
+            &mut self.handler,
+            &mut self.group,
+        ];
+        for text in texts.into_iter().flatten() {
+            truncate_utf8(text, TEXT_MAX);
+            text.shrink_to_fit();
+        }
+        let mut headers = Headers::default();
+        // A list's entry says there when it died.
+        if let Some(death) = self.headers.find(X_DEATH)
+            && death.len() <= DEATH_MAX
+        {
+            headers.set(X_DEATH, death.to_vec());
+        }
+        Self {
+            headers,
+            body: Bytes::new(),
+            fields: Vec::new(),
+            value: self.value.map(|_| Bytes::new()),
+            defect: None,
+            ..self
         }
     }
 

@@ -82,6 +82,8 @@ pub use scan::{Filter, Scan};
 const NO_KEY: &str = "none";
 /// Most entries deleted in one round trip.
 const DELETED_PER_PIPELINE: usize = 256;
+/// After how many bytes of entries a stretch of heads ends.
+const HEADS_BYTES: usize = 4 << 20;
 
 /// Why a command on a dead-letter queue failed.
 #[derive(Debug, thiserror::Error)]
@@ -120,6 +122,7 @@ pub struct DeadLetters {
     key: String,
     options: stream::Options,
     even_if_served: bool,
+    heads_only: bool,
     kind: OnceLock<Kind>,
     /// How many entries of a list were removed through this handle, or were found gone.
     removed: AtomicU64,
@@ -142,6 +145,7 @@ impl DeadLetters {
             key,
             options: stream::Options::default(),
             even_if_served: false,
+            heads_only: false,
             kind: OnceLock::new(),
             removed: AtomicU64::new(0),
         }
@@ -168,6 +172,14 @@ impl DeadLetters {
     #[must_use]
     pub fn even_if_served(mut self, even: bool) -> Self {
         self.even_if_served = even;
+        self
+    }
+
+    /// Read entries without their bodies, their logs and the headers of their messages: for rows and counts. What is
+    /// held at a time is bounded, however large the entries are; of a list, one value is read whole.
+    #[must_use]
+    pub fn heads_only(mut self) -> Self {
+        self.heads_only = true;
         self
     }
 
@@ -353,6 +365,13 @@ impl DeadLetters {
         Ok(self.redis_type().await?.as_deref() != Some(NO_KEY))
     }
 
+    fn head_or_whole(&self, entry: Entry) -> Entry {
+        match self.heads_only {
+            true => entry.into_head(),
+            false => entry,
+        }
+    }
+
     async fn now_ms(&self) -> Result<u64, Error> {
         self.checked(server_ms(&self.link).await)
     }
@@ -427,11 +446,23 @@ impl DeadLetters {
         to: &str,
         count: usize,
     ) -> Result<Vec<Entry>, Error> {
-        let mut command = cmd(name);
-        command.arg(&self.key).arg(from).arg(to);
-        command.arg("COUNT").arg(count);
         let read = async {
-            let entries = reply::array(name, link.call(name, &command).await?)?;
+            let entries = if self.heads_only {
+                let script = Script::DeadHeads;
+                let mut call = script.on(&[&self.key]);
+                call.arg(name).arg(from).arg(to).arg(count);
+                call.arg(HEADS_BYTES).arg(entry::TEXT_MAX);
+                for header in entry::HEADS {
+                    call.arg(format!("h:{header}"));
+                }
+                script::run(link, script, &call).await?
+            } else {
+                let mut command = cmd(name);
+                command.arg(&self.key).arg(from).arg(to);
+                command.arg("COUNT").arg(count);
+                link.call(name, &command).await?
+            };
+            let entries = reply::array(name, entries)?;
             // What others send goes out before these are read.
             yield_now().await;
             let entries = entries.into_iter().map(|entry| {

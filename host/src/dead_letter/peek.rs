@@ -1,6 +1,6 @@
 //! A look into a dead-letter queue that changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
@@ -70,29 +70,30 @@ impl Peek {
     }
 
     async fn read_list(letters: &DeadLetters, filter: Filter, limit: usize) -> Result<Self, Error> {
-        let mut scan = Scan::begin(letters, filter.clone()).await?;
+        let all = Filter {
+            any_entry: true,
+            ..Filter::default()
+        };
+        let mut scan = Scan::begin(letters, all).await?;
         let mut by_reason = BTreeMap::new();
+        // The newest come last.
+        let mut newest = VecDeque::new();
         while let Some(entries) = scan.next().await? {
             for entry in entries {
                 let mut reason = entry.reason_in(&letters.key).to_owned();
                 truncate_utf8(&mut reason, REASON_MAX);
                 let reason = shown(reason.as_bytes(), &by_reason);
                 *by_reason.entry(reason).or_default() += 1;
+                if limit > 0 && filter.matches(&entry, &letters.key) {
+                    if newest.len() == limit {
+                        newest.pop_front();
+                    }
+                    newest.push_back(letters.head_or_whole(entry));
+                }
             }
         }
-        let mut peek = Self::of(by_reason, &Filter::default());
-        let wanted = usize::try_from(peek.total).unwrap_or(usize::MAX).min(limit);
-        let mut seen = 0;
-        while peek.entries.len() < wanted {
-            let page = peek.page(wanted, &filter);
-            let page = letters.newest_values(seen, page).await?;
-            if page.is_empty() {
-                break;
-            }
-            seen += page.len();
-            let page = page.into_iter().map(Entry::of_value);
-            peek.add(page, wanted, &filter, letters);
-        }
+        let mut peek = Self::of(by_reason, &filter);
+        peek.entries = newest.into_iter().rev().collect();
         Ok(peek)
     }
 
@@ -114,7 +115,9 @@ impl Peek {
     ) {
         let matching = page.filter(|entry| filter.matches(entry, &letters.key));
         let room = wanted - self.entries.len();
-        self.entries.extend(matching.take(room));
+        let matching = matching.take(room);
+        self.entries
+            .extend(matching.map(|entry| letters.head_or_whole(entry)));
     }
 
     /// The counts of these reasons that match a filter.

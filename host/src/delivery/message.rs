@@ -19,7 +19,8 @@ headers! {
     /// Without it, the id of the entry or a new one.
     MESSAGE_ID = "x-message-id";
     /// When the message expires, in epoch milliseconds. A message that has not started by then is
-    /// dead-lettered as `expired`, without a run.
+    /// dead-lettered as `expired`, without a run. A time before September 2001 is no such time (it may be in
+    /// seconds): the message is `malformed`.
     EXPIRES_AT = "x-expires-at";
     /// W3C trace context, passed on.
     TRACEPARENT = "traceparent";
@@ -31,6 +32,10 @@ headers! {
     /// The same header, as the ruststream family writes it.
     RUSTSTREAM_RETRY_COUNT = "x-ruststream-retry-count";
 }
+
+/// The least number that can be a time in epoch milliseconds: in September 2001. What is less is in seconds, or
+/// no time.
+pub const TIME_MIN_MS: u64 = 1_000_000_000_000;
 
 /// On reclaimed deliveries: how often Redis has handed the message out.
 pub const REDIS_DELIVERY_COUNT: &str = "redis-delivery-count";

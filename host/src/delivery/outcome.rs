@@ -64,7 +64,7 @@ declared! {
         /// The handler called `exit`, with any status.
         GuestExit = "guest-exit",
         /// The answer is not valid: an unknown case, text that is not UTF-8, an address outside of the
-        /// memory, a wrong number of outcomes for a batch.
+        /// memory, a wrong number of outcomes for a batch, a delay of more than 30 days.
         BadOutcome = "bad-outcome",
         /// The host panicked while it ran the handler: a bug of hostler.
         HostPanic = "host-panic",

@@ -7,10 +7,11 @@ use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::declared::declared;
 use crate::delivery::outcome::{FaultKind, Outcome};
+use crate::delivery::rules::Rule;
 use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
 
-/// The longest delay that a handler may ask for. A longer one is shortened to this.
-pub const DELAY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest delay that a handler may ask for. An attempt that asks for a longer one is a fault.
+pub const DELAY_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// What the host does with a delivery.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -142,7 +143,8 @@ pub struct Policy {
     pub on_cap: OnCap,
     /// What to do after a fault.
     pub on_fault: OnFault,
-    /// Whether there is a dead-letter queue. Without one, messages that are given up are discarded.
+    /// Whether there is a dead-letter queue, or was one: see [`Policy::behind`]. Without one, messages that are given
+    /// up are discarded.
     pub has_dead_letter: bool,
     /// Further rules for dead letters.
     pub dead_letters: DeadLetterRules,
@@ -185,6 +187,17 @@ impl Policy {
             on_cap: OnCap::Discard,
             on_fault: OnFault::DeadLetter,
             has_dead_letter: false,
+            ..self
+        }
+    }
+
+    /// These rules behind others, on the same host. Where the dead-letter queue was taken away, dead letters wait:
+    /// nobody has said that they may be discarded.
+    #[must_use]
+    pub fn behind(self, before: &Self) -> Self {
+        let had_one = before.has_dead_letter && Rule::TakingTheKeyDiscardsNothing.holds();
+        Self {
+            has_dead_letter: self.has_dead_letter || had_one,
             ..self
         }
     }

@@ -30,6 +30,9 @@ pub(crate) enum Rule {
     /// 11: a host adopts own entries that it does not hold.
     #[cfg(test)]
     AdoptUnknown,
+    /// 24: any host takes what a dead host held, whatever the name of that host (`list_lapsed.lua`).
+    #[cfg(test)]
+    OrphansOfEveryName,
     /// 12: renewal checks the owner.
     #[cfg(test)]
     RenewalChecks,
@@ -43,6 +46,8 @@ pub(crate) enum Rule {
     RepeatsVoid,
     /// 16: a settlement that Redis refuses is tried again under the rules in force.
     SettlementsFollowTheRules,
+    /// 16: where the dead-letter key was taken away, dead letters wait.
+    TakingTheKeyDiscardsNothing,
     /// 17: what the gate turns away never starts.
     TurnedAwayNeverStarts,
     /// 18: a host says that a delivery is gone only if its group is still the one that it knows

@@ -24,25 +24,13 @@ use tower_service::Service;
 use super::rules::{HostPattern, Reach, address_of};
 use super::stand_in::{self, Answering};
 use crate::delivery::text::{printable, truncated};
+use crate::names::Names;
 use crate::sandbox::{HttpError, Promise};
 
 /// The longest time for one of several addresses. The request has its own deadline.
 const ONE_ADDRESS: Duration = Duration::from_secs(2);
 /// The most addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 8;
-
-/// Answers names. The system's resolver, but for tests.
-pub(super) type Resolver = Arc<dyn Fn(String) -> Promise<io::Result<Vec<IpAddr>>> + Send + Sync>;
-
-/// The resolver of the system.
-pub(super) fn system_resolver() -> Resolver {
-    Arc::new(|name| {
-        Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            Ok(found.map(|address| address.ip()).collect())
-        })
-    })
-}
 
 /// The end of the text of a denied address.
 pub(super) const NOT_ALLOWED: &str = "is not an address that the rule allows";
@@ -54,31 +42,34 @@ pub(super) fn bounded(text: &str) -> String {
     printable(truncated(text, DETAIL_MAX))
 }
 
-/// The addresses of a host that a rule allows.
-pub(super) async fn allowed_addresses(
-    resolver: &Resolver,
+/// The address of a host that needs no question: the rule names it, or the host is one.
+pub(super) fn known_address(reach: &Reach, host: &url::Host<String>) -> Option<IpAddr> {
+    reach.address.or_else(|| address_of(host))
+}
+
+/// The addresses of a host, as DNS answers.
+pub(super) async fn ask(names: &Names, host: &url::Host<String>) -> Result<Vec<IpAddr>, HttpError> {
+    let dns = |text: String| HttpError::Dns(bounded(&text));
+    let found = names.addresses(&host.to_string()).await;
+    let found = found.map_err(|error| dns(format!("`{host}` cannot be resolved: {error}")))?;
+    match found.is_empty() {
+        true => Err(dns(format!("`{host}` has no address"))),
+        false => Ok(found.iter().map(SocketAddr::ip).collect()),
+    }
+}
+
+/// Those of the addresses of a host that a rule allows.
+pub(super) fn allowed(
+    found: &[IpAddr],
     pattern: &HostPattern,
     reach: &Reach,
-    host: &url::Host<String>,
 ) -> Result<Vec<IpAddr>, HttpError> {
-    let dns = |text: String| HttpError::Dns(bounded(&text));
-    let found = match (reach.address, address_of(host)) {
-        (Some(address), _) | (None, Some(address)) => vec![address],
-        (None, None) => resolver(host.to_string())
-            .await
-            .map_err(|error| dns(format!("`{host}` cannot be resolved: {error}")))?,
-    };
-    let Some(first) = found.first().copied() else {
-        return Err(dns(format!("`{host}` has no address")));
-    };
-    let mut allowed: Vec<IpAddr> = found
-        .into_iter()
-        .filter(|address| reach.allows(pattern, *address))
-        .collect();
-    allowed.truncate(ADDRESSES_MAX);
-    match allowed.is_empty() {
-        true => Err(HttpError::Denied(format!("{first} {NOT_ALLOWED}"))),
-        false => Ok(allowed),
+    let is_allowed = |address: &IpAddr| reach.allows(pattern, *address);
+    let allowed = found.iter().copied().filter(is_allowed);
+    let allowed: Vec<IpAddr> = allowed.take(ADDRESSES_MAX).collect();
+    match (allowed.is_empty(), found.first()) {
+        (true, Some(first)) => Err(HttpError::Denied(format!("{first} {NOT_ALLOWED}"))),
+        (_, _) => Ok(allowed),
     }
 }
 
@@ -92,7 +83,7 @@ pub(super) struct Line {
     pub(super) reach: Reach,
     pub(super) tls: Option<TlsConnector>,
     pub(super) connections: Arc<Semaphore>,
-    pub(super) resolver: Resolver,
+    pub(super) names: Names,
     /// Answers instead of every server.
     pub(super) answering: Option<Answering>,
 }
@@ -126,8 +117,11 @@ impl Line {
         if let Some(answering) = &self.answering {
             return Ok(Wire::new(stand_in::connect(answering, uri), permit));
         }
-        let addresses =
-            allowed_addresses(&self.resolver, &self.pattern, &self.reach, &host).await?;
+        let found = match known_address(&self.reach, &host) {
+            Some(address) => vec![address],
+            None => ask(&self.names, &host).await?,
+        };
+        let addresses = allowed(&found, &self.pattern, &self.reach)?;
         let stream = dial(&addresses, port).await?;
         // Small requests leave at once.
         drop(stream.set_nodelay(true));

@@ -23,13 +23,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::TlsConnector;
 
-use super::connect::{Connector, Line, Resolver, bounded};
+use super::connect::{Connector, Line, bounded};
 use super::rules::{HttpRule, Part, Template};
 use super::secrets::Secrets;
 use super::stand_in::Answering;
 use super::target::Target;
 use crate::delivery::effect::message_name;
 use crate::delivery::text::{hex, printable, truncated};
+use crate::names::Names;
 use crate::sandbox::{Body, HttpError, Origin};
 use crate::telemetry::rules::{RequestEnd, RuleCounts};
 
@@ -40,8 +41,11 @@ const SEATS_MAX: usize = 64;
 /// Headers of one request, and their bytes.
 const HEADERS_MAX: usize = 100;
 const HEADER_BYTES_MAX: usize = 64 << 10;
-/// The most bytes of the headers of a response.
-const RESPONSE_HEADER_MAX: usize = 128 << 10;
+/// The most bytes that a connection has read and the guest has not; the headers of a response are among them.
+const UNREAD_MAX: usize = 128 << 10;
+/// The most bytes of the headers of a response, and of a body that waits to be sent, by HTTP/2; and of what a server
+/// may send before it is read: each window begins with almost as much, by the protocol.
+const H2_MAX: u32 = 64 << 10;
 /// The longest idempotency key that is readable. Services accept 255 bytes.
 const KEY_MAX: usize = 200;
 
@@ -148,7 +152,7 @@ impl Pool {
         index: usize,
         counts: &Arc<RuleCounts>,
         tls: Option<TlsConnector>,
-        resolver: &Resolver,
+        names: Names,
         answering: Option<&Answering>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -157,7 +161,7 @@ impl Pool {
                 reach: rule.reach.clone(),
                 tls,
                 connections: Arc::new(Semaphore::new(rule.connections)),
-                resolver: Arc::clone(resolver),
+                names,
                 answering: answering.cloned(),
             }),
             in_flight: Arc::new(Semaphore::new(rule.in_flight)),
@@ -233,6 +237,7 @@ impl Pool {
         let response = client.request(request).await;
         let response = response.map_err(|error| of_client(&error))?;
         self.counts.http[self.index].answered(began.elapsed());
+        within_headers(response.headers())?;
         Ok(response)
     }
 
@@ -266,8 +271,12 @@ impl Pool {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(self.rule.connections)
-            .http1_max_buf_size(RESPONSE_HEADER_MAX)
-            .http2_max_header_list_size(u32::try_from(RESPONSE_HEADER_MAX).unwrap_or(u32::MAX))
+            .http1_max_buf_size(UNREAD_MAX)
+            .http1_max_headers(HEADERS_MAX)
+            .http2_max_header_list_size(H2_MAX)
+            .http2_initial_stream_window_size(H2_MAX)
+            .http2_initial_connection_window_size(H2_MAX)
+            .http2_max_send_buf_size(H2_MAX as usize)
             .build(Connector(Arc::clone(&self.line)))
     }
 }
@@ -415,6 +424,16 @@ fn of_client(error: &ClientError) -> HttpError {
     }
 }
 
+/// Each header takes more memory than its bytes.
+fn within_headers(headers: &HeaderMap) -> Result<(), HttpError> {
+    match headers.len() <= HEADERS_MAX {
+        true => Ok(()),
+        false => Err(HttpError::Protocol(format!(
+            "the response has more than {HEADERS_MAX} headers"
+        ))),
+    }
+}
+
 /// The body of a response, within the size and the time of its rule.
 struct Bounded {
     body: Incoming,
@@ -458,6 +477,9 @@ impl http_body::Body for Bounded {
                 self.fail(HttpError::Protocol(detail))
             }
             Some(Ok(frame)) => {
+                if let Some(Err(error)) = frame.trailers_ref().map(within_headers) {
+                    return self.fail(error);
+                }
                 let size = frame.data_ref().map_or(0, |data| data.len() as u64);
                 if size > self.left {
                     let max = self.max;

@@ -32,7 +32,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::delivery::key_value::Seen;
 use crate::delivery::text::{printable, truncated};
-use crate::effects::connect::{NOT_ALLOWED, Resolver, allowed_addresses, system_resolver};
+use crate::effects::connect::{NOT_ALLOWED, allowed, ask, known_address};
 use crate::effects::denials::Denials;
 use crate::effects::http::{Allowed, Pool, headers};
 use crate::effects::key_value::Store;
@@ -40,6 +40,7 @@ use crate::effects::rules::{HttpRule, Rules};
 use crate::effects::secrets::Secrets;
 use crate::effects::stand_in::Answering;
 use crate::effects::target::{Scheme, Target};
+use crate::names::Names;
 use crate::redis::connection::Connector;
 use crate::sandbox::{
     Body, HttpError, HttpRequest, KeyPage, LookupError, Offers, Origin, Provider, ReadValues,
@@ -52,6 +53,10 @@ use crate::tls;
 const METHOD_MAX: usize = 32;
 /// The bytes of a segment of a path that an error shows.
 const SEGMENT_MAX: usize = 64;
+/// The most questions for names that are under way, of one rule and of all. A rule names many (`*.example.com`), and
+/// a guest chooses among them: those of one rule must not keep another one waiting.
+const QUESTIONS_OF_A_RULE: usize = 8;
+const QUESTIONS: usize = 128;
 
 /// Everything that is granted outside the sandbox. Clones share it.
 #[derive(Clone)]
@@ -61,7 +66,9 @@ struct Inner {
     rules: Rules,
     secrets: Secrets,
     store: Store,
-    resolver: Resolver,
+    names: Names,
+    /// Names of each rule for sockets, with seats of its own.
+    tcp_names: Vec<Names>,
     answering: Option<Answering>,
     pools: Vec<OnceLock<Arc<Pool>>>,
     /// TLS with the certificates of the system, for all rules without their own.
@@ -81,26 +88,31 @@ impl fmt::Debug for Effects {
 impl Effects {
     /// What these rules grant. Nothing is read or opened yet.
     pub fn new(rules: Rules) -> Self {
-        Self::with(rules, system_resolver(), None)
+        Self::with(rules, Names::system(QUESTIONS_OF_A_RULE), None)
     }
 
     /// The same rules, with these answers to every request: none leaves this process.
     #[must_use]
     pub fn answered_by(&self, answering: Answering) -> Self {
-        let (rules, resolver) = (self.0.rules.clone(), Arc::clone(&self.0.resolver));
-        Self::with(rules, resolver, Some(answering))
+        let (rules, names) = (self.0.rules.clone(), self.0.names.clone());
+        Self::with(rules, names, Some(answering))
     }
 
-    fn with(rules: Rules, resolver: Resolver, answering: Option<Answering>) -> Self {
-        let names = rules.http.iter().map(|rule| rule.name.clone());
+    fn with(rules: Rules, names: Names, answering: Option<Answering>) -> Self {
+        let labels = rules.http.iter().map(|rule| rule.name.clone());
         Self(Arc::new(Inner {
             secrets: Secrets::new(&rules.secrets),
             store: Store::default(),
-            resolver,
+            tcp_names: rules
+                .tcp
+                .iter()
+                .map(|_| names_of_a_rule(&names, &rules))
+                .collect(),
+            names,
             answering,
             pools: rules.http.iter().map(|_| OnceLock::new()).collect(),
             system_tls: OnceLock::new(),
-            counts: Arc::new(RuleCounts::new(names)),
+            counts: Arc::new(RuleCounts::new(labels)),
             denials: Denials::default(),
             rules,
         }))
@@ -115,6 +127,11 @@ impl Effects {
     pub fn try_with<V: Into<Bytes>>(&self, values: impl Iterator<Item = (String, V)>) {
         let values = values.map(|(key, value)| (key, value.into()));
         self.0.store.try_with(values.collect());
+    }
+
+    /// The most connections of all rules at a time.
+    pub fn connections_max(&self) -> usize {
+        self.0.rules.http.iter().map(|rule| rule.connections).sum()
     }
 
     /// What the rules count.
@@ -147,7 +164,7 @@ impl Inner {
             index,
             &self.counts,
             tls,
-            &self.resolver,
+            names_of_a_rule(&self.names, &self.rules),
             self.answering.as_ref(),
         );
         Ok(place.get_or_init(|| pool))
@@ -166,12 +183,21 @@ impl Inner {
             Err(_) => url::Host::parse(name),
         };
         let host = host.map_err(|_| LookupError::Unknown)?;
-        let rules = self.rules.tcp.iter().filter(|rule| rule.host.covers(&host));
+        let rules = self.rules.tcp.iter().zip(&self.tcp_names);
+        let rules = rules.filter(|(rule, _)| rule.host.covers(&host));
         let mut found = Vec::new();
         let mut problem = None;
-        for rule in rules {
-            let addresses = allowed_addresses(&self.resolver, &rule.host, &rule.reach, &host).await;
-            match addresses {
+        // One question, whose answer is checked by each rule.
+        let mut answer = None;
+        for (rule, names) in rules {
+            let addresses = match known_address(&rule.reach, &host) {
+                Some(address) => Ok(vec![address]),
+                None => match &answer {
+                    Some(answer) => Result::clone(answer),
+                    None => answer.insert(ask(names, &host).await).clone(),
+                },
+            };
+            match addresses.and_then(|found| allowed(&found, &rule.host, &rule.reach)) {
                 Ok(addresses) => {
                     found.extend(
                         addresses
@@ -195,6 +221,12 @@ impl Inner {
             )),
         }
     }
+}
+
+/// Names for one rule of these.
+fn names_of_a_rule(names: &Names, rules: &Rules) -> Names {
+    let rules = rules.http.len() + rules.tcp.len();
+    names.with_seats((QUESTIONS / rules.max(1)).clamp(1, QUESTIONS_OF_A_RULE))
 }
 
 /// The rule that would allow a request, as an item of `grant.http = [...]`.
@@ -371,7 +403,6 @@ impl Provider for Effects {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
@@ -383,6 +414,7 @@ mod tests {
     use super::address::Network;
     use super::rules::{HostPattern, Reach, TcpRule};
     use super::*;
+    use crate::names::Ask;
 
     fn origin() -> Origin {
         Origin {
@@ -429,17 +461,17 @@ mod tests {
 
     /// DNS that gives the next of these answers to each question, and the last one for ever. Also how
     /// often it was asked.
-    fn dns(answers: &[&[&str]]) -> (Resolver, Arc<AtomicUsize>) {
-        let parse = |answer: &&[&str]| answer.iter().map(|a| a.parse().unwrap()).collect();
-        let answers: Vec<Vec<IpAddr>> = answers.iter().map(parse).collect();
+    fn dns(answers: &[&[&str]]) -> (Names, Arc<AtomicUsize>) {
+        let address = |a: &&str| SocketAddr::new(a.parse().unwrap(), 0);
+        let parse = |answer: &&[&str]| answer.iter().map(address).collect();
+        let answers: Vec<Vec<SocketAddr>> = answers.iter().map(parse).collect();
         let asked = Arc::<AtomicUsize>::default();
         let counted = Arc::clone(&asked);
-        let resolver: Resolver = Arc::new(move |_| {
+        let ask: Ask = Box::new(move |_| {
             let n = counted.fetch_add(1, Ordering::Relaxed);
-            let answer = answers[n.min(answers.len() - 1)].clone();
-            Box::pin(async move { Ok(answer) })
+            Ok(answers[n.min(answers.len() - 1)].clone())
         });
-        (resolver, asked)
+        (Names::answered_by(ask, 1), asked)
     }
 
     /// A server that answers every connection once, with its own address.
@@ -481,7 +513,7 @@ mod tests {
         let (port, granted) = server(("127.0.0.1", 0)).await;
         let (_, internal) = server(("127.0.0.2", port)).await;
         // The answers: granted, internal, both in either order, internal in other words.
-        let (resolver, asked) = dns(&[
+        let (names, asked) = dns(&[
             &["127.0.0.1"],
             &["127.0.0.2"],
             &["127.0.0.2", "127.0.0.1"],
@@ -493,7 +525,7 @@ mod tests {
             http: vec![rule("rebind.test", port, &["127.0.0.1"])],
             ..Rules::default()
         };
-        let effects = Effects::with(rules, resolver, None);
+        let effects = Effects::with(rules, names, None);
         let url = format!("http://rebind.test:{port}/");
         let mut found = Vec::new();
         for _ in 0..6 {
@@ -525,7 +557,7 @@ mod tests {
     async fn a_rule_does_not_lend_its_connections_to_another_rule() {
         // Both rules cover the same authority. The first one names the loopback interface, for one path.
         let (port, connections) = server(("127.0.0.1", 0)).await;
-        let (resolver, _) = dns(&[&["127.0.0.1"]]);
+        let (names, _) = dns(&[&["127.0.0.1"]]);
         let inside = HttpRule {
             path: "/inside".to_owned(),
             ..rule("api.test", port, &["127.0.0.0/8"])
@@ -534,7 +566,7 @@ mod tests {
             http: vec![inside, rule("*.test", port, &[])],
             ..Rules::default()
         };
-        let effects = Effects::with(rules, resolver, None);
+        let effects = Effects::with(rules, names, None);
         let inside = get(&effects, &format!("http://api.test:{port}/inside")).await;
         assert_eq!(inside.unwrap(), "127.0.0.1");
         let other = get(&effects, &format!("http://api.test:{port}/other")).await;
@@ -544,16 +576,12 @@ mod tests {
 
     #[tokio::test]
     async fn names_of_sockets_are_answered_for_rules_only_and_never_reach_dns_otherwise() {
-        let names = Arc::<Mutex<Vec<String>>>::default();
-        let asked = Arc::clone(&names);
-        let resolver: Resolver = Arc::new(move |name| {
-            asked.lock().unwrap().push(name);
-            Box::pin(async move {
-                Ok(vec![
-                    "10.0.0.7".parse().unwrap(),
-                    "1.2.3.4".parse().unwrap(),
-                ])
-            })
+        let asked_for = Arc::<Mutex<Vec<String>>>::default();
+        let asked = Arc::clone(&asked_for);
+        let ask: Ask = Box::new(move |name| {
+            asked.lock().unwrap().push(name.to_owned());
+            let addresses = ["10.0.0.7:0", "1.2.3.4:0"];
+            Ok(addresses.map(|a| a.parse().unwrap()).to_vec())
         });
         let tcp = |host: &str, port, networks: &[&str]| TcpRule {
             host: HostPattern::parse(host).unwrap(),
@@ -569,7 +597,7 @@ mod tests {
             ],
             ..Rules::default()
         };
-        let effects = Effects::with(rules, resolver, None);
+        let effects = Effects::with(rules, Names::answered_by(ask, 1), None);
         let found = effects.resolve(&origin(), "DB.test").await.unwrap();
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(found, ["10.0.0.7:5432", "1.2.3.4:6432"]);
@@ -577,10 +605,8 @@ mod tests {
         assert_eq!(private, Err(LookupError::Denied));
         let leak = effects.resolve(&origin(), "data.evil.example").await;
         assert_eq!(leak, Err(LookupError::Denied));
-        assert_eq!(
-            *names.lock().unwrap(),
-            ["db.test", "db.test", "private.test"]
-        );
+        // One question, whichever rules cover the name.
+        assert_eq!(*asked_for.lock().unwrap(), ["db.test", "private.test"]);
         assert!(effects.may_connect("1.2.3.4:25".parse().unwrap()));
         for other in ["1.2.3.4:26", "10.0.0.7:5432", "127.0.0.1:25"] {
             assert!(!effects.may_connect(other.parse().unwrap()), "{other}");

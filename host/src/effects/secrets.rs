@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::rules::{SecretRule, SecretSource};
@@ -29,7 +31,7 @@ pub(super) struct Secrets(BTreeMap<String, Entry>);
 struct Entry {
     rule: SecretRule,
     /// The last value of a file, and when it was read.
-    last: Mutex<Option<(Instant, Secret)>>,
+    last: Arc<Mutex<Option<(Instant, Secret)>>>,
 }
 
 /// Why a secret cannot be used. The texts are for a guest: they name no path.
@@ -45,7 +47,7 @@ impl Secrets {
     pub(super) fn new(rules: &[SecretRule]) -> Self {
         let entry = |rule: &SecretRule| Entry {
             rule: rule.clone(),
-            last: Mutex::default(),
+            last: Arc::default(),
         };
         let entries = rules.iter().map(|rule| (rule.name.clone(), entry(rule)));
         Self(entries.collect())
@@ -105,37 +107,40 @@ impl Entry {
             SecretSource::File(path) => path,
         };
         // One reader at a time: the others then find its value.
-        let mut last = self.last.lock().await;
+        let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some((at, value)) = &*last
             && at.elapsed() < FRESH
         {
             return Ok(value.clone());
         }
-        let known = last.as_ref().map(|(_, value)| value.clone());
-        let value = match settled(path, known.clone()).await {
-            Ok(value) => value,
-            Err(error) => {
-                warn!(secret = name, path = %path.display(), %error, "cannot read a secret again");
-                known.ok_or_else(unreadable)?
-            }
-        };
-        *last = Some((Instant::now(), value.clone()));
-        Ok(value)
+        let (name, path) = (name.clone(), path.clone());
+        // On a thread of its own: the file system may hang. The lock goes with it, so there is one such thread
+        // until it ends, although its caller may have gone.
+        let reading = spawn_blocking(move || {
+            let known = last.as_ref().map(|(_, value)| value.clone());
+            let value = match settled(&path, known.clone()) {
+                Ok(value) => value,
+                Err(error) => {
+                    warn!(secret = name, path = %path.display(), %error, "cannot read a secret again");
+                    known?
+                }
+            };
+            *last = Some((Instant::now(), value.clone()));
+            Some(value)
+        });
+        reading.await.ok().flatten().ok_or_else(unreadable)
     }
 }
 
 /// The value that two reads agree on, the last one included.
-async fn settled(path: &Path, mut last: Option<Secret>) -> io::Result<Secret> {
+fn settled(path: &Path, mut last: Option<Secret>) -> io::Result<Secret> {
     for _ in 0..AGREE_MAX {
-        let path = path.to_owned();
-        // On a thread of its own: the file system may hang.
-        let read = tokio::task::spawn_blocking(move || load(&path));
-        let value = read.await.map_err(io::Error::other)??;
+        let value = load(path)?;
         if last.as_ref() == Some(&value) {
             return Ok(value);
         }
         last = Some(value);
-        sleep(AGREE_PAUSE).await;
+        sleep(AGREE_PAUSE);
     }
     Err(io::Error::other("it keeps changing"))
 }
@@ -155,6 +160,8 @@ fn load(path: &Path) -> io::Result<Secret> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::sleep;
+
     use super::*;
 
     fn secrets(source: SecretSource, expose: bool) -> Secrets {

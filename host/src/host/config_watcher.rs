@@ -2,26 +2,34 @@
 //!
 //! Live settings are read together with the fixed ones, and checked as at the start. A wrong file or
 //! a wrong policy is reported and ignored: the active rules stay.
+//!
+//! What cannot be read is not absent: the host keeps what it knows, and is not ready. Before the first message it
+//! waits until it knows its policies. A dead-letter key that was taken away, or that cannot be used, lets no message
+//! be discarded: dead letters wait in the queue for another word of the operator.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval};
-use tracing::{debug, error, info, warn};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tracing::{error, info, warn};
 
-use crate::config::settings::paused_key;
+use crate::config::settings::{dead_letter_key, paused_key};
 use crate::config::{Config, Effective, FILE_MAX, PolicyValue, Sources};
-use crate::file_watch::{Change, FileWatch};
+use crate::file_watch::{Change, FileWatch, REST};
 use crate::host::ReloadSignals;
-use crate::host::settings::{live_rules, policy_values, queue_options};
-use crate::policies::Policies;
+use crate::host::connect::PAUSES;
+use crate::host::settings::{live_rules, queue_options};
+use crate::policies::{self, Part, Policies, Stored};
+use crate::policy_change::values;
 use crate::queue::kind::QueueOptions;
 use crate::redis::connection::Connector;
 use crate::redis::startup::StartError;
 use crate::runtime::{Control, Rules};
 use crate::sandbox::Values;
+use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::status::Status;
 
 /// Every host of a queue applies a new policy within this time.
@@ -40,7 +48,13 @@ pub struct ConfigWatcher {
     /// A queue at most once follows no policy but a pause.
     only_pause: bool,
     queue: Arc<str>,
+    health: Health,
     status: Status,
+    /// The policies that were read last: of the queue itself, and by pattern; `None` = not yet.
+    own: Option<Vec<Stored>>,
+    by_pattern: Option<Vec<Stored>>,
+    /// What cannot be read now, and why.
+    unreadable: BTreeMap<&'static str, String>,
     /// What was read last, right or wrong.
     latest: RawRules,
     /// What the active rules were made from.
@@ -54,9 +68,26 @@ pub struct ConfigWatcher {
     values: Option<Values>,
     /// Redis could not yet say whether the latest rules can be used.
     undecided: bool,
-    /// The last problem that was logged: of rules that are wrong, and of policies that cannot be read.
+    /// The last problem of wrong rules that was logged.
     refusal: Option<String>,
-    unreadable: Option<String>,
+    /// The user lacks the right to read policies. This is logged once.
+    is_blind: bool,
+}
+
+/// The names of what cannot be read.
+const FILE: &str = "the configuration file";
+const OWN: &str = "the policy of the queue";
+const BY_PATTERN: &str = "policies by pattern";
+const CHECKS: &str = "what the rules need";
+
+/// What a host does while it cannot read rules.
+const HELD: &str = "those that were read last hold";
+
+/// Whether the user may not read this hash.
+fn is_forbidden(part: &Part) -> bool {
+    part.unreadable
+        .as_ref()
+        .is_some_and(policies::Error::is_missing_right)
 }
 
 fn is_pause(policy: &PolicyValue) -> bool {
@@ -66,7 +97,7 @@ fn is_pause(policy: &PolicyValue) -> bool {
 /// The texts that rules are made from.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 struct RawRules {
-    /// The text of the file; `None` = as it was at the start.
+    /// Another text of the file than at the start.
     file: Option<String>,
     policies: Vec<PolicyValue>,
 }
@@ -75,8 +106,8 @@ struct RawRules {
 enum Unusable {
     /// They are wrong: the problem and its hint.
     Wrong(String, Option<String>),
-    /// Redis cannot say for now.
-    Unknown,
+    /// Redis cannot say for now, and why.
+    Unknown(String),
 }
 
 /// Rules that can be applied.
@@ -94,7 +125,7 @@ impl ConfigWatcher {
         config: &Config,
         options: &QueueOptions,
         connector: &Connector,
-        status: &Status,
+        (health, status): (&Health, &Status),
     ) -> Self {
         Self {
             effective: sources.collect().effective(),
@@ -107,7 +138,11 @@ impl ConfigWatcher {
                 QueueOptions::SimpleList(_) | QueueOptions::PubSub(_)
             ),
             queue: Arc::clone(config.queue.name()),
+            health: health.clone(),
             status: status.clone(),
+            own: None,
+            by_pattern: None,
+            unreadable: BTreeMap::new(),
             latest: RawRules::default(),
             applied: RawRules::default(),
             rules: live_rules(config, options),
@@ -115,25 +150,46 @@ impl ConfigWatcher {
             values: config.sandbox.grants.config.clone(),
             undecided: false,
             refusal: None,
-            unreadable: None,
+            is_blind: false,
         }
     }
 
-    /// Read the policies once, before the first message. Returns the configuration with the policies
-    /// applied, if they change it and are right.
-    pub async fn begin(&mut self) -> Option<Config> {
-        self.read_policies().await;
-        let changed = self.apply_latest().await;
+    /// Read the policies before the first message, until they are known. Returns this configuration with the
+    /// policies applied, as far as they are right.
+    pub async fn begin(&mut self, mut config: Config) -> Config {
+        let mut tries = 0;
+        loop {
+            self.read_policies().await;
+            if self.own.is_some() && self.by_pattern.is_some() {
+                config = self.apply_latest().await.unwrap_or(config);
+                if !self.undecided {
+                    break;
+                }
+            }
+            self.show_unreadable("no message is read until they can be");
+            tries += 1;
+            sleep(PAUSES.delay(tries, fastrand::f64())).await;
+        }
+        let key = dead_letter_key();
+        if self.refusal.is_some() && self.latest.policies.iter().any(|policy| policy.key == key) {
+            // The operator has named a key, and it cannot be used.
+            self.rules.policy.has_dead_letter = true;
+            config.policy.has_dead_letter = true;
+        }
+        self.show_unreadable(HELD);
         self.publish_status();
         self.log_changes();
-        changed
+        config
     }
 
     /// Follow both sources for as long as the loop takes rules.
     pub async fn run(mut self, control: mpsc::Sender<Control>) {
-        // The first change is the file as it is now: it may have changed since the start.
         let path = self.sources.file.clone();
-        let mut file = path.map(|path| FileWatch::new(path, FILE_MAX));
+        let mut file = path.map(|path| {
+            let watch = FileWatch::new(path, FILE_MAX).resting(REST);
+            let text = self.sources.text.as_deref().unwrap_or_default();
+            watch.with_known_content(text.as_bytes())
+        });
         // Without it, only a change of the file is noticed.
         let mut reloads = file.as_ref().and_then(|_| ReloadSignals::listen().ok());
         let mut ticks = interval(READ_EVERY);
@@ -155,9 +211,11 @@ impl ConfigWatcher {
                 _ = ticks.tick() => self.read_policies().await,
             };
             if !is_new && !self.undecided {
+                self.show_unreadable(HELD);
                 continue;
             }
             let is_changed = self.apply_latest().await.is_some();
+            self.show_unreadable(HELD);
             self.publish_status();
             let rules = Box::new(self.rules.clone());
             if is_changed && control.send(Control::Rules(rules)).await.is_err() {
@@ -172,6 +230,7 @@ impl ConfigWatcher {
         let reason = match change {
             Change::Content(content) => match String::from_utf8(content) {
                 Ok(text) => {
+                    self.unreadable.remove(FILE);
                     self.latest.file = Some(text);
                     return true;
                 }
@@ -179,6 +238,7 @@ impl ConfigWatcher {
             },
             Change::Restored => {
                 info!("the configuration file can be read again, and has not changed");
+                self.unreadable.remove(FILE);
                 return false;
             }
             Change::Unreadable(reason) | Change::TooLarge(reason) => reason,
@@ -187,34 +247,31 @@ impl ConfigWatcher {
             reason,
             "the configuration file cannot be read: the active rules stay"
         );
+        self.unreadable.insert(FILE, reason);
         false
     }
 
-    /// Read the policies. Returns whether they have changed.
+    /// Read the policies; each hash that cannot be read stays as it was read last. Returns whether they have
+    /// changed.
     async fn read_policies(&mut self) -> bool {
         let Some(policies) = &self.policies else {
             return false;
         };
-        let found = match policies.of_queue(&self.queue).await {
-            Ok(found) => found,
-            Err(error) => {
-                // The loop reports a Redis that does not answer.
-                debug!(%error, "could not read policies");
-                if error.class() == crate::redis::Class::Configuration {
-                    self.warn_unreadable(&error.to_string());
-                    if self.only_pause {
-                        // It may serve without: Redis would log a refusal each time.
-                        self.policies = None;
-                    }
-                }
-                return false;
-            }
-        };
-        match &found.patterns_error {
-            Some(error) => self.warn_unreadable(&error.to_string()),
-            None => self.unreadable = None,
+        let found = policies.of_queue(&self.queue).await;
+        if self.only_pause && is_forbidden(&found.own) {
+            // It may serve without: Redis would log a refusal each time.
+            self.policies = None;
         }
-        let mut policies = policy_values(&found);
+        let before = (self.own.take(), self.by_pattern.take());
+        self.own = self.known(OWN, found.own, before.0);
+        self.by_pattern = self.known(BY_PATTERN, found.by_pattern, before.1);
+        let all: Vec<Stored> = [&self.own, &self.by_pattern]
+            .into_iter()
+            .flatten()
+            .flatten()
+            .cloned()
+            .collect();
+        let mut policies = values(&all);
         if self.only_pause {
             policies.retain(is_pause);
         }
@@ -223,17 +280,57 @@ impl ConfigWatcher {
         is_new
     }
 
-    fn warn_unreadable(&mut self, why: &str) {
-        if self.unreadable.as_deref() != Some(why) {
-            let hint = "grant the user `+hgetall` and the keys of policies: docs/policies.md";
-            warn!(why, hint, "cannot read all policies");
-            self.unreadable = Some(why.to_owned());
+    /// What is known of a hash now. `before`: what was read last.
+    fn known(
+        &mut self,
+        name: &'static str,
+        found: Part,
+        before: Option<Vec<Stored>>,
+    ) -> Option<Vec<Stored>> {
+        let has_rules = before.as_ref().is_some_and(|before| !before.is_empty());
+        if is_forbidden(&found) && !has_rules {
+            // The operator gives this host no policies.
+            if let Some(why) = found.unreadable.filter(|_| !self.is_blind) {
+                let hint = "grant the user `+hgetall` and the keys of policies: docs/policies.md";
+                warn!(%why, hint, "cannot read all policies");
+                self.is_blind = true;
+            }
+            self.unreadable.remove(name);
+            return Some(Vec::new());
+        }
+        match found.known() {
+            Ok(settings) => {
+                self.unreadable.remove(name);
+                Some(settings)
+            }
+            Err(why) => {
+                self.unreadable.insert(name, why.to_string());
+                before
+            }
+        }
+    }
+
+    /// Say what cannot be read, and what follows.
+    fn show_unreadable(&self, what_follows: &'static str) {
+        let cause = Cause::RulesUnreadable;
+        if self.unreadable.is_empty() {
+            if self.health.clear(cause) {
+                info!("all rules can be read again");
+            }
+            return;
+        }
+        let texts = self.unreadable.iter();
+        let texts: Vec<String> = texts.map(|(name, why)| format!("{name}: {why}")).collect();
+        let why = texts.join("; ");
+        if self.health.impede(cause, &*why) {
+            warn!(why, "rules cannot be read: {what_follows}");
         }
     }
 
     /// Apply as much of the latest rules as is right. Returns the configuration if the rules changed.
     async fn apply_latest(&mut self) -> Option<Config> {
         self.undecided = false;
+        self.unreadable.remove(CHECKS);
         let (latest, applied) = (&self.latest, &self.applied);
         let mut candidates = vec![latest.clone()];
         // If only one of the sources is wrong, the change of the other one is applied.
@@ -263,8 +360,9 @@ impl ConfigWatcher {
                     self.report_refusal(wrong);
                     return self.apply(raw, checked);
                 }
-                Err(Unusable::Unknown) => {
+                Err(Unusable::Unknown(why)) => {
                     self.undecided = true;
+                    self.unreadable.insert(CHECKS, why);
                     return None;
                 }
                 Err(Unusable::Wrong(what, hint)) => wrong = wrong.or(Some((what, hint))),
@@ -283,13 +381,16 @@ impl ConfigWatcher {
             let hint = error.problems.first().and_then(|p| p.hint.clone());
             Unusable::Wrong(error.to_string(), hint)
         })?;
-        let config = loaded.value;
+        let mut config = loaded.value;
+        config.policy = config.policy.behind(&self.rules.policy);
         let rules = live_rules(&config, &queue_options(&config));
         let options = self.options.clone().with(rules.queue.clone());
         if rules.queue != self.rules.queue {
             match options.check(&self.connector).await {
                 Ok(_) => {}
-                Err(error) if error.may_pass() => return Err(Unusable::Unknown),
+                Err(error) if error.may_pass() => {
+                    return Err(Unusable::Unknown(error.to_string()));
+                }
                 // The active rules have the same problem: these rules are not its cause.
                 Err(error) if self.is_known(&error).await => {}
                 Err(error) => return Err(Unusable::Wrong(error.to_string(), error.hint())),

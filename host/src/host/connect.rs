@@ -18,7 +18,7 @@ use crate::redis::target::{PasswordSource, Target, TlsFiles};
 /// Where the embedded server keeps its data.
 const EMBEDDED_DIR: &str = ".hostler";
 /// The pauses between tries while the server does not answer.
-const PAUSES: Backoff = Backoff {
+pub(super) const PAUSES: Backoff = Backoff {
     first: Duration::from_millis(50),
     factor: 2.0,
     max: Duration::from_secs(1),
@@ -95,6 +95,12 @@ impl MayPass for StartError {
 impl MayPass for crate::redis::Error {
     fn may_pass(&self) -> bool {
         matches!(self.class(), Class::Reconnect | Class::Retry)
+    }
+}
+
+impl MayPass for crate::policies::Error {
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Redis(error) if error.may_pass())
     }
 }
 

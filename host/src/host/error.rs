@@ -65,6 +65,23 @@ pub enum Error {
         /// Which test, and how.
         refusal: Refusal,
     },
+    /// The process may not open as many descriptors as it may need.
+    #[error(
+        "this process may open {allowed} files and sockets, and may need {needed}: {concurrency} attempts \
+         (`concurrency`) hold {each} each at most, and the rules of `[[grant.http]]` {connections} connections"
+    )]
+    Descriptors {
+        /// The attempts that run at a time.
+        concurrency: usize,
+        /// What each holds at most.
+        each: usize,
+        /// The connections of all rules.
+        connections: usize,
+        /// What the process needs at most.
+        needed: u64,
+        /// What the process may open.
+        allowed: u64,
+    },
     /// The system refused something that the process needs.
     #[error("{what}: {source}")]
     System {
@@ -103,7 +120,7 @@ impl Error {
             Self::Component { .. } | Self::Digest { .. } | Self::SelfTest { .. } => {
                 Class::Component
             }
-            Self::System { .. } => Class::System,
+            Self::Descriptors { .. } | Self::System { .. } => Class::System,
         }
     }
 
@@ -116,6 +133,9 @@ impl Error {
             Self::Admin(_) => "give another `--admin`",
             Self::Digest { .. } => "deploy that version, or change the pin",
             Self::SelfTest { .. } => "correct the handler, or its `[[selftest]]`",
+            Self::Descriptors { .. } => {
+                "raise the limit (`ulimit -n`, `LimitNOFILE=`), or lower `concurrency` or `limit.handles`"
+            }
             Self::EmbeddedUrl(_)
             | Self::Grants(_)
             | Self::Unreadable { .. }

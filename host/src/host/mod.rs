@@ -19,6 +19,7 @@
 pub mod component;
 pub mod config_watcher;
 pub mod connect;
+mod descriptors;
 mod error;
 mod listing;
 pub mod rollout;

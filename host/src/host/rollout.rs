@@ -6,7 +6,6 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tracing::warn;
 
 use crate::config::Config;
 use crate::file_watch::FileWatch;
@@ -72,15 +71,11 @@ impl Rollout {
         let (requests, inbox) = mpsc::channel(REQUESTS_MAX);
         if config.swap.accept_deploys {
             let trial = canary.map(|(_, rule)| rule.window);
-            let mut follower = Follower::new(Arc::clone(&store), Arc::clone(versions), max, trial);
-            match follower.initial_requests().await {
-                Ok(requests) => {
-                    for request in requests {
-                        swapper.apply_first(request).await;
-                    }
-                }
-                // The follower asks again; meanwhile the version of the file runs.
-                Err(error) => warn!(%error, "could not read the deployed version"),
+            let (store, versions, health) =
+                (Arc::clone(&store), Arc::clone(versions), health.clone());
+            let mut follower = Follower::new(store, versions, max, trial, health);
+            for request in follower.begin().await {
+                swapper.apply_first(request).await;
             }
             attempts.spawn(follower.run(requests.clone()));
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
@@ -14,7 +15,7 @@ use crate::host::connect::{Connected, retry};
 use crate::host::rollout::Rollout;
 use crate::host::settings::{live_rules, loop_settings, queue_options};
 use crate::host::signals::{StopSignal, StopSignals};
-use crate::host::{Error, component, listing, supervisor};
+use crate::host::{Error, component, descriptors, listing, supervisor};
 use crate::queue::kind::QueueOptions;
 use crate::queue::{Guarantee, Queue};
 use crate::redis::startup::StartError;
@@ -55,10 +56,30 @@ pub struct Served {
 }
 
 impl Served {
-    const NOTHING: Self = Self {
-        ended: Ended::Done,
-        summary: None,
-    };
+    const NOTHING: Self = Self::unread(Ended::Done);
+
+    /// It has read nothing.
+    const fn unread(ended: Ended) -> Self {
+        Self {
+            ended,
+            summary: None,
+        }
+    }
+}
+
+/// Wait for what a host must know before its first message. A signal ends the wait, and so does the end of
+/// `until_empty`'s patience. Nothing has been read yet: there is nothing to drain.
+async fn unless_stopped<T>(
+    waiting: impl Future<Output = T>,
+    patience: Option<Duration>,
+    stops: &mut StopSignals,
+) -> Result<T, Ended> {
+    let late = OptionFuture::from(patience.map(tokio::time::sleep));
+    tokio::select! {
+        known = waiting => Ok(known),
+        Some(()) = late => Err(Ended::TimedOut),
+        _ = stops.next() => Err(Ended::Done),
+    }
 }
 
 /// Load the handler of this configuration, and serve its queue until a signal or an empty queue ends
@@ -70,6 +91,7 @@ pub async fn serve(
     attempts: &Handle,
     mut telemetry: Option<&mut Telemetry>,
 ) -> Result<Served, Error> {
+    descriptors::check(&config)?;
     let loading = config.clone();
     let loading = attempts.spawn_blocking(move || component::load_handler(&loading));
     let handler = tokio::select! {
@@ -155,11 +177,14 @@ impl Host<'_> {
         let Some(queue) = opened.await? else {
             return Ok(Served::NOTHING);
         };
-        let mut watcher = ConfigWatcher::new(sources, &config, &options, connector, &self.status);
-        if let Some(changed) = watcher.begin().await {
-            queue.adopt(live_rules(&changed, &queue_options(&changed)).queue);
-            config = changed;
-        }
+        let patience = config.process.until_empty_timeout;
+        let shown = (&self.health, &self.status);
+        let mut watcher = ConfigWatcher::new(sources, &config, &options, connector, shown);
+        config = match Box::pin(unless_stopped(watcher.begin(config), patience, stops)).await {
+            Ok(config) => config,
+            Err(ended) => return Ok(Served::unread(ended)),
+        };
+        queue.adopt(live_rules(&config, &queue_options(&config)).queue);
         announce(&config, &*queue, &sandbox);
         self.status.handler(sandbox.digest());
         self.status.serves(status::Served {
@@ -177,10 +202,9 @@ impl Host<'_> {
             &self.health,
             self.attempts,
         );
-        let rollout = tokio::select! {
-            rollout = rollout => rollout?,
-            // Nothing has been read yet: there is nothing to drain.
-            _ = stops.next() => return Ok(Served::NOTHING),
+        let rollout = match unless_stopped(rollout, patience, stops).await {
+            Ok(rollout) => rollout?,
+            Err(ended) => return Ok(Served::unread(ended)),
         };
         let (drained, until_drained) = watch::channel(false);
         let shown = (&self.health, &self.status);

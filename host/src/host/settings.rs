@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::config::{Config, PolicyValue};
+use crate::config::Config;
 use crate::delivery::ledger;
-use crate::policies::{QueuePolicies, Stored};
 use crate::queue::kind::QueueOptions;
 use crate::runtime::{self, Rules, UntilEmpty, gate};
 
@@ -55,20 +54,6 @@ pub fn live_rules(config: &Config, options: &QueueOptions) -> Rules {
         ttl: config.ttl,
         queue: options.rules(),
         paused: config.paused,
-    }
-}
-
-/// The policies that apply to a queue, as values of settings.
-pub fn policy_values(found: &QueuePolicies) -> Vec<PolicyValue> {
-    found.effective().into_iter().map(policy_value).collect()
-}
-
-/// A stored policy, as the value of a setting.
-pub fn policy_value(stored: &Stored) -> PolicyValue {
-    PolicyValue {
-        key: stored.setting.clone(),
-        text: stored.text.clone(),
-        target: Arc::clone(stored.scope.text()),
     }
 }
 

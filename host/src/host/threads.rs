@@ -32,6 +32,11 @@ impl Threads {
         StopSignals::listen()
     }
 
+    /// Wait for something before the work.
+    pub fn wait<T>(&self, until: impl Future<Output = T>) -> T {
+        self.main.block_on(until)
+    }
+
     /// Run `work` on the loop's thread; it gets the threads of attempts. Tasks that still run when it
     /// ends are abandoned.
     pub fn run<T>(self, work: impl AsyncFnOnce(&Handle) -> T) -> T {

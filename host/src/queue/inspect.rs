@@ -14,7 +14,7 @@ use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
 use crate::wire::entry_id::parse_entry_id;
-use crate::wire::keys::{self, EPOCH_CONSUMER, UNPARKED_CONSUMER};
+use crate::wire::keys::{self, EPOCH_CONSUMER, PARKED_CONSUMER, UNPARKED_CONSUMER};
 
 const COMMAND: &str = "inspect";
 
@@ -23,8 +23,8 @@ const COMMAND: &str = "inspect";
 pub struct Report {
     /// Entries in the stream, or values of a list that no instance holds, its retry list included.
     pub length: u64,
-    /// Entries that the group has not read, as Redis counts them: it may not know, and it counts
-    /// entries that were trimmed unread. Of a list, its length.
+    /// Entries that the group has not read: 0 if the stream holds nothing behind the last entry that the group was
+    /// given, else the number of Redis, at most the length of the stream. Redis may not know it. Of a list, its length.
     pub lag: Option<u64>,
     /// Entries that the group has read since it was made, as Redis counts them: it may not know.
     #[serde(skip)]
@@ -52,12 +52,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// The part of it for gauges.
-    pub(super) fn observation(&self) -> Observation {
+    /// The part of it for gauges, where hosts go by this `min_idle`.
+    pub(super) fn observation(&self, min_idle: Duration) -> Observation {
+        let is_host = |consumer: &&ConsumerReport| consumer.name != PARKED_CONSUMER;
+        let is_gone =
+            |consumer: &&ConsumerReport| u128::from(consumer.idle_ms) >= min_idle.as_millis();
+        let gone = self.consumers.iter().filter(is_host).filter(is_gone);
         Observation {
             unread: self.lag.unwrap_or(u64::from(self.unread)),
             pending: self.pending,
             oldest_pending: self.oldest_pending_ms.map(Duration::from_millis),
+            orphans: gone.map(|consumer| consumer.pending).sum(),
             parked: self.delayed,
             dead_letters: self.dead_letters,
             ..Observation::default()
@@ -147,17 +152,20 @@ async fn look(
     backlog.arg(group);
     let backlog = script::run(link, Script::Backlog, &backlog).await?;
     let [unread, _, _] = reply::tuple(COMMAND, backlog)?;
+    let unread = reply::integer(COMMAND, &unread)? > 0;
     Ok(Report {
         length,
+        // Redis counts entries that a producer trimmed before they were read, and never stops.
         lag: match own.take("lag") {
+            _ if !unread => Some(0),
             Value::Nil => None,
-            lag => Some(reply::count(COMMAND, &lag)?),
+            lag => Some(reply::count(COMMAND, &lag)?.min(length).max(1)),
         },
         read: match own.take("entries-read") {
             Value::Nil => None,
             read => Some(reply::count(COMMAND, &read)?),
         },
-        unread: reply::integer(COMMAND, &unread)? > 0,
+        unread,
         pending: own.count("pending")?,
         oldest_pending_ms: first_pending(link, key, group.as_bytes())
             .await?

@@ -173,13 +173,14 @@ pub struct Maintenance {
 /// The state of a queue, for gauges.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Observation {
-    /// Unread messages as Redis counts them, trimmed ones included; where Redis does not know, 1 if
-    /// there are any.
+    /// Unread messages ([`inspect::Report::lag`]); where Redis does not know their number, 1 if there are any.
     pub unread: u64,
     /// Deliveries that hosts hold, parked ones included.
     pub pending: u64,
     /// For how long the oldest of them has been in the queue.
     pub oldest_pending: Option<Duration>,
+    /// Deliveries of hosts that were not seen for `min_idle`: no other host has taken them yet.
+    pub orphans: u64,
     /// Parked deliveries and messages published for later.
     pub parked: u64,
     /// Entries in the dead-letter queue.

@@ -75,7 +75,7 @@ scripts! {
     /// Claim unread entries.
     Fetch = ["time", "step"] "fetch";
     /// Take back parked deliveries that are due.
-    TakeDue = ["time", "due", "info", "ids", "unread", "epoch", "pending", "step", "claim"] "take_due";
+    TakeDue = ["time", "due", "info", "ids", "delivered", "unread", "epoch", "pending", "step", "claim"] "take_due";
     /// Take back parked deliveries without a due time.
     Sweep = ["claim"] "sweep";
     /// Say what this host goes by, and learn what all hosts of the queue go by.
@@ -95,7 +95,7 @@ scripts! {
     /// Make a deleted group again, or mark one.
     Repair = ["info", "ids"] "repair" oom;
     /// Park deliveries of an earlier group again.
-    ParkAgain = ["info", "ids", "unread", "epoch"] "park_again";
+    ParkAgain = ["info", "ids", "delivered", "unread", "epoch"] "park_again";
     /// Take back deliveries that a new group does not know.
     Readopt = ["epoch", "pending"] "readopt";
     /// Claim waiting values of a list.
@@ -150,8 +150,10 @@ scripts! {
     Relay = ["time", "effects"] "relay" asked;
     /// Publish to a list with a time to live.
     PublishLapsing = "publish_lapsing";
+    /// Count unread entries.
+    CountUnread = ["info", "delivered", "behind"] "count_unread";
     /// Claim unread entries over a length.
-    Overflow = ["info", "behind"] "overflow";
+    Overflow = ["info", "ids", "delivered"] "overflow";
     /// Store a version of the handler.
     Deploy = ["time"] "deploy";
     /// Want another version of the handler.
@@ -166,6 +168,8 @@ scripts! {
     Replay = ["copies"] "replay";
     /// Move one dead letter of a list back.
     ListReplay = ["dead"] "list_replay";
+    /// Read a stretch of a dead-letter queue that is a stream, without bodies.
+    DeadHeads = ["step"] "dead_heads";
     /// Read a stretch of a dead-letter queue that is a list.
     PageList = ["step"] "page_list";
     /// Hold a dead letter for a two-phase move.

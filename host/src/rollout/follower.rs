@@ -57,7 +57,7 @@ pub struct Follower {
     trial: Option<Duration>,
     /// The last request that was passed on.
     last: Option<Requested>,
-    refused: bool,
+    health: Health,
 }
 
 impl Follower {
@@ -68,6 +68,7 @@ impl Follower {
         versions: Arc<Versions>,
         max: u64,
         trial: Option<Duration>,
+        health: Health,
     ) -> Self {
         Self {
             store,
@@ -75,7 +76,35 @@ impl Follower {
             max,
             trial,
             last: None,
-            refused: false,
+            health,
+        }
+    }
+
+    /// The requests at the start of a host, before its first message. It waits until Redis says which version is
+    /// deployed: an older one must not handle messages meanwhile.
+    pub async fn begin(&mut self) -> Vec<VersionRequest> {
+        loop {
+            match self.initial_requests().await {
+                Ok(requests) => {
+                    self.is_readable();
+                    return requests;
+                }
+                Err(error) => self.is_unreadable(&error, "no message is read until it can be"),
+            }
+            sleep(POLL_EVERY).await;
+        }
+    }
+
+    fn is_readable(&self) {
+        if self.health.clear(Cause::VersionUnreadable) {
+            info!("the deployed version can be read again");
+        }
+    }
+
+    fn is_unreadable(&self, error: &Error, what_follows: &'static str) {
+        let cause = Cause::VersionUnreadable;
+        if self.health.impede(cause, error.to_string()) {
+            warn!(%error, "the deployed version cannot be read: {what_follows}");
         }
     }
 
@@ -83,8 +112,8 @@ impl Follower {
     /// that the fleet runs, and the requested one. They win over the file.
     ///
     /// # Errors
-    /// Redis failed. [`Follower::run`] tries again.
-    pub async fn initial_requests(&mut self) -> Result<Vec<VersionRequest>, Error> {
+    /// Redis failed.
+    async fn initial_requests(&mut self) -> Result<Vec<VersionRequest>, Error> {
         let Some(requested) = self.store.requested().await? else {
             return Ok(Vec::new());
         };
@@ -153,7 +182,7 @@ impl Follower {
         let hosts = match self.store.hosts().await {
             Ok(hosts) => hosts,
             // A host may serve without the right to see others.
-            Err(error) if error.class() == Class::Configuration => Vec::new(),
+            Err(error) if error.is_missing_right() => Vec::new(),
             Err(error) => return Err(error),
         };
         let hosts = HostSeen::parse_all(&hosts).into_iter();
@@ -168,22 +197,14 @@ impl Follower {
         loop {
             sleep(POLL_EVERY).await;
             match self.poll().await {
-                Ok(None) => self.refused = false,
+                Ok(None) => self.is_readable(),
                 Ok(Some(request)) => {
-                    self.refused = false;
+                    self.is_readable();
                     if requests.send(request).await.is_err() {
                         return;
                     }
                 }
-                // Tried again; the loop reports that Redis is away.
-                Err(error) if error.class() != Class::Configuration => {
-                    debug!(%error, "could not read the requested version");
-                }
-                Err(error) => {
-                    if !std::mem::replace(&mut self.refused, true) {
-                        warn!(%error, "deploys are accepted, but redis refuses to read them");
-                    }
-                }
+                Err(error) => self.is_unreadable(&error, "this host keeps its version"),
             }
         }
     }

@@ -275,8 +275,12 @@ impl Store {
 
     /// The version with this number; `None` = it is not stored.
     pub async fn stored(&self, number: u64) -> Result<Option<Stored>, Error> {
-        let found = self.field(&format!("v:{number}")).await?;
-        Ok(found.and_then(|found| parse(number, &found)))
+        let Some(found) = self.field(&format!("v:{number}")).await? else {
+            return Ok(None);
+        };
+        let unknown =
+            || reply::invalid(COMMAND, format!("version {number} is described otherwise"));
+        parse(number, &found).map(Some).ok_or_else(unknown)
     }
 
     /// A field of the hash of versions.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::delivery::ledger::{Delivery, TurnedAway};
-use crate::delivery::message::EXPIRES_AT;
+use crate::delivery::message::{EXPIRES_AT, TIME_MIN_MS};
 use crate::delivery::millis::millis;
 use crate::delivery::policy::Reason;
 use crate::queue::Claim;
@@ -113,11 +113,34 @@ impl Gate {
             let detail = format!("the body has {size} bytes, {most} are allowed");
             return Some((Reason::Oversize, detail));
         }
+        if let Some(detail) = self.wrong_time(claim) {
+            return Some((Reason::Malformed, detail));
+        }
         let headers = &claim.message.headers;
         let mut required = self.limits.required.iter();
         let missing = required.find(|name| headers.find(name).is_none())?;
         let detail = format!("the header `{missing}` is missing");
         Some((Reason::Malformed, detail))
+    }
+
+    /// Why a time that decides about the message cannot be one, if so. It would be over at once, or never.
+    fn wrong_time(&self, claim: &Claim) -> Option<String> {
+        let message = &claim.message;
+        let by_header = message.headers.find_number(EXPIRES_AT);
+        if let Some(at) = by_header.filter(|at| *at < TIME_MIN_MS) {
+            return Some(format!(
+                "`{EXPIRES_AT}` is {at}: it is in epoch milliseconds, and that is before September 2001"
+            ));
+        }
+        // The entries of a stream have a time.
+        let has_time = message.enqueued_ms > 0 || self.limits.group.is_some();
+        if self.limits.ttl.is_some() && has_time && message.enqueued_ms < TIME_MIN_MS {
+            let ms = message.enqueued_ms;
+            return Some(format!(
+                "`queue.ttl` counts from the time in the id of the entry, and {ms} ms is before September 2001"
+            ));
+        }
+        None
     }
 
     /// When the message stops being worth handling, in epoch milliseconds.

@@ -10,7 +10,7 @@ use crate::delivery::ledger::{
 };
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
-use crate::delivery::policy::{DELAY_MAX, Disposition, Policy};
+use crate::delivery::policy::{Disposition, Policy};
 use crate::delivery::text::printable;
 use crate::delivery::trace::Trace;
 use crate::queue::{
@@ -117,9 +117,6 @@ impl Reporter {
         }
         if self.guarantee == Guarantee::AtMostOnce {
             self.metrics.outcome_not_honoured(&report.outcome);
-        }
-        if matches!(report.outcome, Outcome::NackRequeue(Some(delay)) if delay > DELAY_MAX) {
-            self.metrics.delays_clamped.inc();
         }
         let Some((job, attempt)) = started else {
             return;
@@ -532,6 +529,7 @@ impl Reporter {
         let metrics = &self.metrics;
         set(&metrics.unread, seen.unread);
         set(&metrics.pending, seen.pending);
+        set(&metrics.orphans, seen.orphans);
         set(&metrics.parked, seen.parked);
         set(&metrics.dead_letters, seen.dead_letters.unwrap_or(0));
         let oldest = seen.oldest_pending.unwrap_or_default();

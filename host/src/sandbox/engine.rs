@@ -22,8 +22,9 @@ const HOST_STACK: usize = 3 << 19;
 /// Instances in addition to the slots: one that is being dropped, and the trial at load.
 const SPARE_SLOTS: u32 = 2;
 
-/// Bytes of a memory slot that are zeroed and kept instead of returned to the kernel. Only written
-/// pages are zeroed, if the kernel reports them (`PAGEMAP_SCAN`, Linux 6.7).
+/// Bytes of a memory slot that are zeroed and kept instead of returned to the kernel. Only pages of
+/// the slot's own are zeroed, if the kernel reports them (`PAGEMAP_SCAN`, Linux 6.7). The published wasmtime
+/// overlooks some of them: decision 24.
 const MEMORY_KEEP_RESIDENT: usize = 32 << 20;
 
 /// The same without `PAGEMAP_SCAN`. All bytes are zeroed, so a larger value costs more than it saves.

@@ -6,7 +6,7 @@ use wasmtime::component::ResourceTableError;
 use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use super::limiter::Denied;
+use super::limiter::{Denied, TooManyDescriptors};
 use super::limits::Limits;
 use super::program::{Failed, Unpublished};
 use super::supervise::End;
@@ -124,6 +124,9 @@ impl ErrorContext<'_> {
         }
         if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
             return (FaultKind::Instantiation, error.to_string());
+        }
+        if let Some(many) = error.downcast_ref::<TooManyDescriptors>() {
+            return (FaultKind::MemoryLimit, many.to_string());
         }
         if let Some(ResourceTableError::Full) = error.downcast_ref() {
             return (

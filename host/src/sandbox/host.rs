@@ -1,13 +1,15 @@
 //! The data of a store: the current attempt, the meters and the WASI context.
 
+use std::any::Any;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
+use wasmtime_wasi::p2::TcpSocket;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxView, WasiView};
@@ -17,7 +19,7 @@ use super::cancelled::Cancelled;
 use super::engine::Pace;
 use super::fault::OutOfCpu;
 use super::grants::{Directory, Grants};
-use super::limiter::Limiter;
+use super::limiter::{Limiter, TooManyDescriptors};
 use super::limits::Limits;
 use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
@@ -33,8 +35,8 @@ use crate::sandbox::steps::Recording;
 /// The first argument of a program.
 const PROGRAM_NAME: &str = "handler";
 
-/// The most handles of an instance that may open files.
-const FILES_OPEN: usize = 64;
+/// The most descriptors of this process that an instance holds: files, directories, sockets, and streams of files.
+pub const DESCRIPTORS: usize = 64;
 
 /// Data that all instances of a handler share. Each runner has a copy.
 #[derive(Clone, Debug)]
@@ -126,6 +128,8 @@ pub(super) struct Host {
     shared: Arc<Shared>,
     pub(super) attempt: Attempt,
     pub(super) table: ResourceTable,
+    /// The files, directories and streams of files that are open, also on threads that still use them.
+    open: Vec<Weak<dyn Any + Send + Sync>>,
     /// Made at the guest's first use of WASI; many guests never use it.
     wasi: Option<Box<Wasi>>,
     /// What the attempt does outside; made when it first does something.
@@ -200,18 +204,14 @@ impl Attempt {
 impl Host {
     fn new(shared: &Arc<Shared>, meter: &Arc<Meter>, attempt: Attempt) -> Self {
         let mut table = ResourceTable::new();
-        let handles = shared.limits.handles;
-        table.set_max_capacity(match shared.grants.files.is_empty() {
-            true => handles,
-            // Each may be a descriptor of this process.
-            false => handles.min(FILES_OPEN),
-        });
+        table.set_max_capacity(shared.limits.handles);
         Self {
             limiter: Limiter::new(&shared.limits),
             meter: Arc::clone(meter),
             shared: Arc::clone(shared),
             attempt,
             table,
+            open: Vec::new(),
             wasi: None,
             scope: shared.grants.outside.as_ref().map(|_| Arc::default()),
             http: wasi_http::context(&shared.limits),
@@ -233,6 +233,27 @@ impl Host {
             Scope::new(&outside.0, origin, span, self.shared.limits.requests)
         });
         Ok(Arc::clone(scope))
+    }
+
+    /// Whether the guest may open another descriptor.
+    ///
+    /// # Errors
+    /// It may not: its attempt ends.
+    pub(super) fn room_for_descriptor(&mut self) -> wasmtime::Result<()> {
+        let is_socket = |entry: &&mut (dyn Any + Send)| entry.is::<TcpSocket>();
+        let sockets = self.table.iter_mut().filter(is_socket).count();
+        self.open.retain(|open| open.strong_count() > 0);
+        let most = DESCRIPTORS.min(self.shared.limits.handles);
+        match self.open.len() + sockets < most {
+            true => Ok(()),
+            false => Err(TooManyDescriptors(most).into()),
+        }
+    }
+
+    /// The guest has opened this.
+    pub(super) fn holds<T: Send + Sync + 'static>(&mut self, opened: &Arc<T>) {
+        let opened: Arc<dyn Any + Send + Sync> = Arc::<T>::clone(opened);
+        self.open.push(Arc::downgrade(&opened));
     }
 
     /// Log an event of the guest.
@@ -436,6 +457,8 @@ impl Wasi {
             .max_random_size(shared.limits.random)
             .allow_tcp(scope.is_some())
             .allow_udp(false)
+            // Work on files has threads of its own: `imports::files`.
+            .allow_blocking_current_thread(!shared.grants.files.is_empty())
             // Names are answered by `imports::lookup`.
             .allow_ip_name_lookup(false);
         if let Some(scope) = scope {

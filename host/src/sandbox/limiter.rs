@@ -23,6 +23,11 @@ pub(super) enum Denied {
     Table(usize),
 }
 
+/// An instance wants another descriptor, and holds as many as it may.
+#[derive(Debug, thiserror::Error)]
+#[error("more than {0} open files, directories and sockets at a time")]
+pub(super) struct TooManyDescriptors(pub(super) usize);
+
 /// The total memory and tables of one instance.
 #[derive(Debug)]
 pub(super) struct Limiter {

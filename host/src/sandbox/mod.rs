@@ -59,6 +59,7 @@ pub use compile::Start;
 pub use error::LoadError;
 pub use fault::BACKTRACE;
 pub use grants::{Directory, Grants, Import, Need, Values};
+pub use host::DESCRIPTORS;
 pub use instance::Slot;
 pub use limits::Limits;
 pub use load::Description;

@@ -5,7 +5,7 @@
 //! unread.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -243,6 +243,7 @@ pub(super) struct Scope {
     requests: AtomicU32,
     /// Calls to the key-value store.
     store_calls: AtomicU32,
+    lookups: AtomicU32,
     requests_max: u32,
     /// Becomes true when the attempt ends.
     ended: watch::Sender<bool>,
@@ -277,6 +278,7 @@ impl Scope {
             span,
             requests: AtomicU32::new(0),
             store_calls: AtomicU32::new(0),
+            lookups: AtomicU32::new(0),
             requests_max: u32::try_from(requests_max).unwrap_or(u32::MAX),
             ended: watch::Sender::new(false),
             unread: Mutex::default(),
@@ -441,17 +443,26 @@ impl Scope {
         answer
     }
 
-    /// The addresses of a name. The guest may connect to them until its attempt ends.
-    pub(super) async fn resolve(
+    /// The addresses of a name. The guest may connect to them until its attempt ends. It counts from this call
+    /// on, whenever the future runs.
+    pub(super) fn resolve(
         self: Arc<Self>,
         name: String,
-    ) -> Result<Vec<std::net::IpAddr>, LookupError> {
-        if self.is_trial() {
-            return Err(LookupError::Denied);
+    ) -> impl Future<Output = Result<Vec<IpAddr>, LookupError>> + Send + 'static {
+        let before = self.lookups.fetch_add(1, Ordering::Relaxed);
+        let is_denied = self.is_trial() || before >= self.requests_max;
+        async move {
+            match is_denied {
+                true => Err(LookupError::Denied),
+                false => self.look_up(&name).await,
+            }
         }
+    }
+
+    async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, LookupError> {
         let mut ended = self.ended.subscribe();
-        let resolving = self.provider.resolve(&self.origin, &name);
-        let recording = self.record(|| steps::of_lookup(&name));
+        let resolving = self.provider.resolve(&self.origin, name);
+        let recording = self.record(|| steps::of_lookup(name));
         let found = tokio::select! {
             biased;
             _ = ended.wait_for(|ended| *ended) => Err(LookupError::Timeout),

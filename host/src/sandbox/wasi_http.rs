@@ -17,11 +17,15 @@ use super::outside::{Body, HttpError, HttpRequest, Scope};
 const CHUNK: usize = 16 << 10;
 
 /// Bytes of a resource `fields`, at least and at most.
-const FIELDS: (usize, usize) = (8 << 10, 128 << 10);
+const FIELDS: (usize, usize) = (2 << 10, 128 << 10);
+
+/// How much more memory `fields` take than what is counted, at most: a short header takes 72 bytes of the count and
+/// up to 280 of memory.
+const HELD: usize = 4;
 
 /// The state of an instance. All its `fields` together have as many bytes as its memory at most.
 pub(super) fn context(limits: &Limits) -> WasiHttpCtx {
-    let each = limits.memory / limits.handles.max(1);
+    let each = limits.memory / limits.handles.max(1) / HELD;
     let mut context = WasiHttpCtx::new();
     context.set_field_size_limit(each.clamp(FIELDS.0, FIELDS.1));
     context

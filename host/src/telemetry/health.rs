@@ -30,6 +30,12 @@ declared! {
         RedisAway = "redis-away",
         /// Redis refuses until somebody changes a right, a type or an option.
         RedisConfiguration = "redis-configuration",
+        /// The configuration file or policies cannot be read: those that were read last hold. A host that
+        /// starts reads no message before it knows its policies.
+        RulesUnreadable = "rules-unreadable",
+        /// The deployed version cannot be read: the host goes on with its version. A host that starts reads no
+        /// message before it knows which version is deployed.
+        VersionUnreadable = "version-unreadable",
         /// Dead letters cannot be written, or their queue is full and must not drop any.
         DeadLettersRefused = "dead-letters-refused",
         /// The handler cannot run: it has no instance, or it faults on everything.

@@ -165,8 +165,6 @@ metrics! {
     /// Times that a destination in another slot refused the next message of an outbox, or could not be
     /// reached; the host tries again.
     pub outbox_refusals: Counter;
-    /// Delays that a handler asked for and the host shortened to the longest allowed one.
-    pub delays_clamped: Counter;
     /// Consumer groups that were created again after somebody deleted them.
     pub groups_recreated: Counter;
     /// Dead letters dropped because their queue was full.
@@ -231,6 +229,8 @@ metrics! {
     pub pending: Gauge;
     /// Age of the oldest pending delivery.
     pub oldest_pending_seconds: GaugeF64;
+    /// Deliveries of hosts that were not seen for `min_idle`: no other host has taken them yet.
+    pub orphans: Gauge;
     /// Deliveries parked for later, which no host holds.
     pub parked: Gauge;
     /// Entries in the dead-letter queue.

@@ -11,10 +11,10 @@ use tracing::warn;
 use super::Ui;
 use super::api::Error;
 use crate::config::settings::paused_key;
-use crate::config::{Collected, PolicyValue, queue_of_type};
 use crate::dead_letter::{DeadLetters, Filter, ReplayOptions};
 use crate::delivery::text::truncated;
-use crate::policies::{Policies, Scope, Stored, TEXT_MAX};
+use crate::policies::{Policies, Scope};
+use crate::policy_change;
 use crate::rollout::store::{ChangeResult, Store};
 
 /// The author of versions that are requested here.
@@ -149,33 +149,8 @@ async fn policy(
         policies.unset(&scope, &[setting]).await?;
         return Ok(json!({ "unset": setting }));
     };
-    if value.len() > TEXT_MAX {
-        return Err(Error::Wrong(format!(
-            "a value has at most {TEXT_MAX} bytes"
-        )));
-    }
-    let (_, kind) = queue_of_type(scope.text(), &policies.kind_of_queue(queue).await?);
-    let mut found = policies.of_queue(queue).await?;
-    if setting == paused_key() {
-        // Hosts follow a pause whatever the other policies are.
-        found.settings.clear();
-    }
-    let wanted = Stored {
-        scope: scope.clone(),
-        setting: setting.to_owned(),
-        text: value.to_owned(),
-    };
-    let others = found.effective().into_iter();
-    let others = others.filter(|stored| stored.setting != setting);
-    let as_value = |stored: &Stored| PolicyValue {
-        key: stored.setting.clone(),
-        text: stored.text.clone(),
-        target: stored.scope.text().clone(),
-    };
-    let all = [&wanted].into_iter().chain(others).map(as_value);
-    let checked = Collected::of_policies(all.collect()).policies_alone(Some(&kind));
-    checked.map_err(|error| Error::Wrong(error.to_string()))?;
-    policies.set(&scope, &[(setting, value)]).await?;
+    let wanted = [(setting.to_owned(), value.to_owned())];
+    policy_change::set(&policies, &scope, wanted.into()).await?;
     Ok(json!({ "set": setting }))
 }
 

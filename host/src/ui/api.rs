@@ -11,11 +11,13 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
+use tokio::sync::SemaphorePermit;
 
 use super::{Ui, course};
 use crate::dead_letter::{self, DeadLetters, Entry, Filter, groups};
 use crate::delivery::text::truncated;
-use crate::policies::{Policies, Stored};
+use crate::policies::{self, Policies, Stored};
+use crate::policy_change::Refusal;
 use crate::redis::Error as RedisError;
 use crate::registry::{Listed, named, overview};
 use crate::rollout::store::Store;
@@ -29,6 +31,14 @@ const HEADER_MAX: usize = 4 * 1024;
 /// The most causes that are shown.
 const GROUPS_MAX: usize = 100;
 
+impl Ui {
+    /// Wait for the turn of a request that reads dead letters: each holds a stretch of them, and its answer.
+    async fn read(&self) -> Result<SemaphorePermit<'_>, Error> {
+        let turn = self.0.reader.acquire().await;
+        turn.map_err(|error| Error::Wrong(error.to_string()))
+    }
+}
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -40,6 +50,15 @@ pub(super) enum Error {
     Missing(String),
     #[error("{0}")]
     Wrong(String),
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Policies(policies::Error::Redis(error)) => Self::Redis(error),
+            refusal => Self::Wrong(refusal.to_string()),
+        }
+    }
 }
 
 impl IntoResponse for Error {
@@ -127,13 +146,14 @@ pub(super) async fn queue(State(ui): State<Ui>, words: Words) -> Result<Response
         })
     });
     let policies = Policies::new(ui.0.connector.link("policies"));
-    let policies = policies.of_queue(name).await.map(|found| found.settings);
+    let policies = policies.of_queue(name).await.stored();
+    let (policies, _) = policies.unwrap_or_default();
     let answer = json!({
         "queue": seen,
         "consumers": report.consumers,
         "hosts": hosts,
         "versions": stored.collect::<Vec<_>>(),
-        "policies": policies.unwrap_or_default().iter().map(policy).collect::<Vec<_>>(),
+        "policies": policies.iter().map(policy).collect::<Vec<_>>(),
         "course": course::of(&ui, name, group).await,
     });
     Ok(Json(answer).into_response())
@@ -149,7 +169,7 @@ fn policy(stored: &Stored) -> serde_json::Value {
 
 pub(super) async fn policies(State(ui): State<Ui>) -> Result<Response, Error> {
     let policies = Policies::new(ui.0.connector.link("policies"));
-    let found = policies.by_pattern().await?;
+    let (found, _) = policies.by_pattern().await.stored()?;
     Ok(Json(found.iter().map(policy).collect::<Vec<_>>()).into_response())
 }
 
@@ -171,7 +191,8 @@ pub(super) async fn dead(State(ui): State<Ui>, words: Words) -> Result<Response,
     let reasons: Vec<String> = words.get("reason").map(str::to_owned).into_iter().collect();
     let limit = words.get("limit").and_then(|limit| limit.parse().ok());
     let limit = limit.unwrap_or(50).min(LETTERS_MAX);
-    let letters = DeadLetters::new(&ui.0.connector, key);
+    let _turn = ui.read().await?;
+    let letters = DeadLetters::new(&ui.0.connector, key).heads_only();
     let peek = letters.peek_for(&reasons, limit).await?;
     let served_by = letters.served_by().await?;
     let answer = json!({
@@ -185,7 +206,8 @@ pub(super) async fn dead(State(ui): State<Ui>, words: Words) -> Result<Response,
 }
 
 pub(super) async fn groups(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
-    let letters = DeadLetters::new(&ui.0.connector, words.required("key")?);
+    let _turn = ui.read().await?;
+    let letters = DeadLetters::new(&ui.0.connector, words.required("key")?).heads_only();
     let mut found = letters.groups(Filter::default()).await?;
     let cut = found.groups.iter().skip(GROUPS_MAX).map(|g| g.count);
     found.others += cut.sum::<u64>();
@@ -195,6 +217,7 @@ pub(super) async fn groups(State(ui): State<Ui>, words: Words) -> Result<Respons
 
 pub(super) async fn letter(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
     let (key, id) = (words.required("key")?, words.required("id")?);
+    let _turn = ui.read().await?;
     let letters = DeadLetters::new(&ui.0.connector, key);
     let entry = letters.find(id).await?;
     let entry = entry.ok_or_else(|| Error::Missing(format!("`{key}` has no entry {id}")))?;
@@ -207,12 +230,13 @@ pub(super) async fn letter(State(ui): State<Ui>, words: Words) -> Result<Respons
     });
     let headers = entry.headers.iter().map(|(name, value)| {
         let text = |bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes);
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(HEADER_MAX + 4)]);
             truncated(&text, HEADER_MAX).to_owned()
         };
         [text(name), text(value)]
     });
-    let body = String::from_utf8_lossy(&entry.body);
+    let beginning = &entry.body[..entry.body.len().min(BODY_MAX + 4)];
+    let body = String::from_utf8_lossy(beginning);
     let answer = json!({
         "key": key,
         "row": row(&entry, key),

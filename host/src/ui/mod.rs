@@ -52,6 +52,8 @@ struct Inner {
     trials: Option<Trials>,
     /// One dead letter is tried at a time.
     turn: Semaphore,
+    /// The turns of the requests that read dead letters.
+    reader: Semaphore,
 }
 
 /// The handlers that dead letters may be tried with: those that the operator named at the start.
@@ -74,6 +76,7 @@ impl Ui {
             token,
             trials,
             turn: Semaphore::new(1),
+            reader: Semaphore::new(1),
         }))
     }
 

@@ -148,6 +148,9 @@ pub fn is_own(key: &str) -> bool {
     false
 }
 
+/// The consumer that owns parked deliveries. No host has this name: theirs end in a random part.
+pub const PARKED_CONSUMER: &str = "hostler:parked";
+
 /// So begins the name of the consumer that marks a group. It goes with the group: a group that is made
 /// again has another one, and a host sees that it must bring back what it holds.
 pub const EPOCH_CONSUMER: &str = "hostler:epoch:";

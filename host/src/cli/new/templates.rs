@@ -146,11 +146,13 @@ impl Language {
                 "src/lib.rs" "src/order.rs" "wit/world.wit"),
             Self::Js => files!("js":
                 ".gitignore" "README.md" "cases.toml" "hostler.toml" "package-lock.json"
-                "package.json" "src/handler.js" "src/log.js" "src/order.js" "src/order.test.js"
+                "package.json" "runtime/async.js" "runtime/main.js" "runtime/random.js"
+                "src/handler.js" "src/log.js" "src/order.js" "src/order.test.js"
                 "src/utf8.js" "wit/deps/hostler/world.wit" "wit/orders.wit"),
             Self::Ts => files!("ts":
                 ".gitignore" "README.md" "cases.toml" "hostler.toml" "package-lock.json"
-                "package.json" "src/handler.ts" "src/hostler.d.ts" "src/log.ts" "src/order.ts"
+                "package.json" "runtime/async.js" "runtime/main.ts" "runtime/random.js"
+                "src/handler.ts" "src/hostler.d.ts" "src/log.ts" "src/order.ts"
                 "src/utf8.ts" "test/order.test.ts" "test/tsconfig.json" "tsconfig.json"
                 "wit/deps/hostler/world.wit" "wit/orders.wit"),
             Self::Python => files!("python":

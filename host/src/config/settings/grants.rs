@@ -31,7 +31,7 @@ section! { "Grants";
 
     /// Directories that a handler may read, such as the library of an interpreter. In a file it is an array of
     /// tables, `[[grant.files]]`: `path` is the directory on the host, `at` is where the handler finds it. It
-    /// never writes there. An instance then holds at most 64 handles (open files, streams).
+    /// never writes there.
     FILES: Vec<Directory> = ("grant.files", "JSON").unset("not granted");
 
     /// Grant `publisher`: the destinations, by the names that the handler uses. Each is `stream:KEY`,

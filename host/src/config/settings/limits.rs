@@ -36,7 +36,7 @@ section! { "Further limits";
         .range(|| up_to(1_000_000));
 
     /// The HTTP requests of one attempt: further ones fail as `denied`. Also its calls to the key-value
-    /// store: further ones are errors.
+    /// store and its lookups of names: further ones are errors.
     REQUESTS: NonZeroU32 = ("limit.requests", "N")
         .default("1000")
         .range(|| up_to(1_000_000));

@@ -85,6 +85,11 @@ pub fn paused_key() -> &'static str {
     queue::PAUSED.key()
 }
 
+/// The setting that names the dead-letter queue.
+pub fn dead_letter_key() -> &'static str {
+    dead_letters::DEAD_LETTER_KEY.key()
+}
+
 /// The keys of all settings that may change while a host runs, for people.
 pub fn live_keys() -> String {
     let keys = all().filter(|setting| setting.is_live());

@@ -69,10 +69,11 @@ section! { "Queue";
     /// Read the list through a processing list, so that no message is lost when a host dies. At least once.
     RELIABLE: bool = ("reliable", "BOOL").default("false").only_with(&LIST);
 
-    /// Record every claim of a reliable list in this sorted set, so that every host can recover the messages
-    /// of every dead host. All hosts of the list should use the same key, and no other list may use it.
+    /// Record every claim of a reliable list in this sorted set. Hosts then recover single messages whose claim
+    /// was not renewed for `min_idle`, also of a host that lives. What dead hosts hold is recovered with and
+    /// without it. All hosts of the list should use the same key, and no other list may use it.
     RECOVERY_ZSET: String = ("recovery_zset", "KEY")
-        .unset("a host recovers the messages of earlier hosts with the same `consumer`")
+        .unset("the messages of a host are recovered when that host was not seen for `min_idle`")
         .only_with(&LIST)
         .kinds(&RELIABLE_LIST);
 

@@ -479,7 +479,7 @@ impl<J> Ledger<J> {
     /// Rule 22: a value that the attempt read has changed since, so it has had no effects. It runs again: its
     /// start is recorded, and stands for all its runs. Beyond [`RERUNS_MAX`] that is a nack.
     ///
-    /// Rule 24: what is `unfit` to be written has had no effects either. That is a nack at once.
+    /// Rule 25: what is `unfit` to be written has had no effects either. That is a nack at once.
     fn void(&mut self, now: Time, key: Key, unfit: Option<String>) {
         let Some(held) = self.holdings.find_mut(key) else {
             return;

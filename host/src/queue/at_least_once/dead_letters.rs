@@ -26,6 +26,8 @@ use crate::wire::Raw;
 use crate::wire::dead_letter::Context;
 use crate::wire::death::{self, Incoming};
 
+/// Why dead letters wait where their key was taken away, or could not be used.
+const NO_KEY: &str = "`dead_letter.key` was taken away, or cannot be used: set one, or route the reasons to `discard`";
 /// About how many bytes of dead letters are in one round trip.
 const BYTES_MAX: usize = 512 << 10;
 
@@ -201,7 +203,7 @@ pub(super) async fn write<Q: AtLeastOnce>(
     let rules = queue.base().rules.now();
     let Some(target) = &rules.dead_letter else {
         for (place, _) in dead {
-            replies[*place] = Some(Reply::Refused("no dead-letter key is set".to_owned()));
+            replies[*place] = Some(Reply::Refused(NO_KEY.to_owned()));
         }
         return Ok(());
     };

@@ -271,8 +271,8 @@ pub(super) trait AtLeastOnce {
         Ok(Reply::Done)
     }
 
-    /// Claim the oldest waiting messages over a length, at most `want`. Also says how many more there
-    /// are.
+    /// Claim the oldest waiting messages over a length, as [`Self::check_overflow`] has found them, at most `want`.
+    /// Also says how many more there are; 0 = none.
     async fn claim_over(&self, length: u64, want: usize) -> Result<(Vec<Claim>, u64), Error>;
 
     /// The kind's own housekeeping.

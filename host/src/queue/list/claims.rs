@@ -31,7 +31,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// How many entries of a processing list one script looks at, the oldest first. A host may hold more: the next scan
 /// looks at those, when the oldest are gone.
 const ENTRIES_MAX: usize = 4096;
-/// How many records one script looks at.
+/// How many records one script looks at, and how many instances.
 const RECORDS_MAX: usize = 1000;
 /// How many instances one scan looks at.
 const INSTANCES_PER_SCAN: usize = 64;
@@ -140,8 +140,13 @@ impl ListQueue {
             .collect()
     }
 
-    pub(super) async fn claim_from_all(&self, max: usize, taken: &mut Taken) -> Result<(), Error> {
-        for instance in self.lapsed_instances().await? {
+    pub(super) async fn claim_from(
+        &self,
+        instances: Vec<String>,
+        max: usize,
+        taken: &mut Taken,
+    ) -> Result<(), Error> {
+        for instance in instances {
             let room = max - taken.claims.len();
             if room == 0 {
                 break;
@@ -152,32 +157,28 @@ impl ListQueue {
         Ok(())
     }
 
-    /// Instances that may hold orphans: of all hosts with a recovery set, else those of this
-    /// host's own base name.
-    async fn lapsed_instances(&self) -> Result<Vec<String>, Error> {
+    /// Instances that may hold orphans, whatever their name: a bounded part of them in each call.
+    pub(super) async fn lapsed_instances(&self) -> Result<Vec<String>, Error> {
         let script = Script::ListLapsed;
         let mut call = self.keyed(script, &[&self.keys.instances, self.base.terms.key()]);
         call.arg(millis(self.options.min_idle))
             .arg(&self.keys.processing_prefix)
-            .arg(RECORDS_MAX);
+            .arg(RECORDS_MAX)
+            .arg(self.passed_over.load(Ordering::Relaxed));
         let reply = script::run(&self.base.commands, script, &call).await?;
+        let [found, next] = reply::tuple(script.name(), reply)?;
+        self.passed_over
+            .store(reply::count(script.name(), &next)?, Ordering::Relaxed);
         let mut names = Vec::new();
-        for name in reply::array(script.name(), reply)? {
+        for name in reply::array(script.name(), found)? {
             let name = reply::text(script.name(), name)?;
-            let is_ours = self.options.recovery.is_some() || self.is_of_our_base(&name);
-            if name != self.instance() && is_ours {
+            if name != self.instance() {
                 names.push(name);
             }
         }
         self.base.rotate(&mut names);
         names.truncate(INSTANCES_PER_SCAN);
         Ok(names)
-    }
-
-    /// Whether an instance is an earlier start of a host of our name.
-    fn is_of_our_base(&self, name: &str) -> bool {
-        let base = |name: &str| name.rsplit_once('-').map(|(base, _)| base.to_owned());
-        base(name) == base(self.instance())
     }
 
     async fn orphans_of(
@@ -285,13 +286,7 @@ impl ListQueue {
         Ok(())
     }
 
-    /// Whether no other instance may hold an orphan, and no reply to this one was lost: then a scan for
-    /// orphans finds none.
-    pub(super) async fn nothing_is_lapsed(&self) -> Result<bool, Error> {
-        Ok(!self.may_have_lost_a_reply() && self.lapsed_instances().await?.is_empty())
-    }
-
-    fn may_have_lost_a_reply(&self) -> bool {
+    pub(super) fn may_have_lost_a_reply(&self) -> bool {
         // A server that was paused may carry out a call long after we have given it up.
         let doubt = 4 * self.options.min_idle + 4 * DEADLINE;
         self.tokens.is_in_doubt(doubt)

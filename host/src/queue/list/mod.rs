@@ -60,6 +60,8 @@ pub struct ListQueue {
     /// Whether the server lets us wait.
     may_wait: AtomicBool,
     eviction: Eviction,
+    /// Where the look for instances that are no longer seen goes on.
+    passed_over: AtomicU64,
 }
 
 /// The keys of a list and of this instance.
@@ -137,6 +139,7 @@ impl ListQueue {
             tokens: Tokens::new(options.min_idle / 2),
             may_wait: AtomicBool::new(true),
             eviction: Eviction::default(),
+            passed_over: AtomicU64::new(0),
             base,
             options,
         };
@@ -417,15 +420,27 @@ impl Queue for ListQueue {
         if max == 0 {
             return Ok(taken);
         }
-        if self.nothing_is_lapsed().await? || !self.base.terms.stay(&self.base.commands).await? {
+        let lapsed = self.lapsed_instances().await?;
+        if lapsed.is_empty() && !self.may_have_lost_a_reply() {
             return Ok(taken);
         }
+        if !self.base.terms.stay(&self.base.commands).await? {
+            return Ok(taken);
+        }
+        let mut known = Some(lapsed);
         // First the own deliveries: an error of another instance must not hide them.
         self.adopt_own(max, holds, &mut taken).await?;
         let until = Instant::now() + SCAN_TIME;
         loop {
             let (before, sent) = (taken.claims.len(), Instant::now());
-            match self.claim_from_all(max, &mut taken).await {
+            let scanned = async {
+                let lapsed = match known.take() {
+                    Some(lapsed) => lapsed,
+                    None => self.lapsed_instances().await?,
+                };
+                self.claim_from(lapsed, max, &mut taken).await
+            };
+            match scanned.await {
                 // The deliveries taken over so far are this host's: the next scan meets the error again.
                 Err(error) if !taken.claims.is_empty() => {
                     tracing::debug!(%error, "a scan for orphans ended early");
@@ -540,7 +555,8 @@ impl Queue for ListQueue {
     async fn observe(&self) -> Result<Option<Observation>, Error> {
         let rules = self.base.rules.now();
         let dead_letter = rules.dead_letter.as_ref().map(|d| &*d.key);
-        let seen = self.report(dead_letter).await?.observation();
+        let report = self.report(dead_letter).await?;
+        let seen = report.observation(self.base.terms.largest());
         self.base.observed(seen).await.map(Some)
     }
 

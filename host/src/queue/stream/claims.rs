@@ -1,4 +1,4 @@
-//! Claiming: new deliveries, due ones, orphans, and entries over the length limit.
+//! Claiming: new deliveries, due ones, orphans.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -35,8 +35,6 @@ const SWEEP_PAGE: usize = 250;
 /// How many consumers one script looks at, and one scan.
 const CONSUMERS_PER_CALL: usize = 32;
 const CALLS_PER_SCAN: usize = 16;
-/// How many entries one script counts where Redis does not know how many are unread.
-const COUNTED_MAX: u64 = 10_000;
 
 impl StreamQueue {
     pub(super) async fn read_new(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
@@ -188,22 +186,6 @@ impl StreamQueue {
             .store(claims.is_empty(), Ordering::Relaxed);
         self.base.bounds.saw(&claims);
         Ok(claims)
-    }
-
-    /// Claim the oldest unread entries over a length, at most `want`; and how many more there are.
-    pub(super) async fn claim_unread_over(
-        &self,
-        length: u64,
-        want: usize,
-    ) -> Result<(Vec<Claim>, u64), Error> {
-        let script = Script::Overflow;
-        let mut call = self.call(script, &[]);
-        let bytes = self.base.bounds.request();
-        call.arg(length).arg(want).arg(bytes).arg(COUNTED_MAX);
-        let reply = self.run(script, &call).await?;
-        let [claimed, left] = reply::tuple(script.name(), reply)?;
-        let left = reply::count(script.name(), &left)?;
-        Ok((self.entries(script.name(), claimed)?, left))
     }
 
     /// Claim parked deliveries that are due. A script claims [`CLAIMS_MAX`] at most. If the last script claimed so many,
@@ -481,7 +463,11 @@ impl StreamQueue {
     }
 
     /// New entries, `{ id, fields }` each, as claims.
-    fn entries(&self, command: &'static str, entries: Value) -> Result<Vec<Claim>, Error> {
+    pub(super) fn entries(
+        &self,
+        command: &'static str,
+        entries: Value,
+    ) -> Result<Vec<Claim>, Error> {
         let entries = reply::array(command, entries)?;
         let mut claims = Vec::with_capacity(entries.len());
         for entry in entries {

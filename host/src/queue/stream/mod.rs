@@ -36,12 +36,12 @@ use crate::wire::keys::{EPOCH_CONSUMER, UNPARKED_CONSUMER};
 
 mod claims;
 pub mod options;
+mod over_length;
 mod settle;
 
 pub use options::{GroupStart, Retention, StreamOptions};
 
-/// The consumer that owns parked deliveries. No host has this name: theirs end in a random part.
-pub const PARKED_CONSUMER: &str = "hostler:parked";
+pub use crate::wire::keys::PARKED_CONSUMER;
 
 /// Most ids in one `XACK`.
 const PER_XACK: usize = 1000;
@@ -73,6 +73,7 @@ pub struct StreamQueue {
     waited_in_vain: AtomicBool,
     /// The last script that claimed what is due claimed as much as one may.
     many_due: AtomicBool,
+    over_length: Mutex<over_length::OverLength>,
 }
 
 /// Where bounded scans go on.
@@ -164,6 +165,7 @@ impl StreamQueue {
             unheld: Mutex::default(),
             waited_in_vain: AtomicBool::new(false),
             many_due: AtomicBool::new(false),
+            over_length: Mutex::default(),
             options,
         };
         let base = &queue.base;
@@ -630,7 +632,8 @@ impl Queue for StreamQueue {
         let dead_letter = rules.dead_letter.as_ref().map(|d| &*d.key);
         let (link, group) = (&self.base.commands, self.group());
         let report = inspect::stream(link, self.key(), group, dead_letter).await?;
-        self.base.observed(report.observation()).await.map(Some)
+        let seen = report.observation(self.base.terms.largest());
+        self.base.observed(seen).await.map(Some)
     }
 
     fn hurry(&self) {

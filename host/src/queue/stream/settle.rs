@@ -192,9 +192,9 @@ impl AtLeastOnce for StreamQueue {
         length: u64,
         target: Option<&DeadLetterQueue>,
     ) -> Result<Reply, Error> {
-        let (_, over) = self.claim_over(length, 0).await?;
+        let is_over = self.find_over(length).await?;
         match target {
-            _ if over == 0 => Ok(Reply::Gone),
+            _ if !is_over => Ok(Reply::Gone),
             None => Ok(Reply::Done),
             Some(target) => {
                 let looked = self.look_at_target(target).await;
@@ -203,8 +203,8 @@ impl AtLeastOnce for StreamQueue {
         }
     }
 
-    async fn claim_over(&self, length: u64, want: usize) -> Result<(Vec<Claim>, u64), Error> {
-        self.claim_unread_over(length, want).await
+    async fn claim_over(&self, _length: u64, want: usize) -> Result<(Vec<Claim>, u64), Error> {
+        self.claim_unread_over(want).await
     }
 
     async fn keep_tidy(&self, done: &mut Maintenance) -> Result<(), Error> {

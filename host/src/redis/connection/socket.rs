@@ -6,8 +6,8 @@
 
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use redis::ConnectionAddr;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
@@ -23,12 +23,15 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::io::poll_read_buf;
 
 use super::entries::Intake;
+use crate::names::Names;
 
 /// After how long a silent peer is probed, how often, and how many probes it may miss.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration::from_secs(5), 3);
 /// How many bytes may wait in this machine for a slow link. With more, nothing would show for too long
 /// whether the peer takes them.
 const UNSENT_MAX: u32 = 64 << 10;
+/// The most questions for names of servers that are under way.
+const QUESTIONS: usize = 16;
 
 /// A connection to a server, of any kind.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -56,7 +59,11 @@ pub(super) async fn connect(
 
 /// Connect to the first address of this name that answers: one that is dead holds up none of the others.
 async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
+    static NAMES: LazyLock<Names> = LazyLock::new(|| Names::system(QUESTIONS));
+    let mut addresses = NAMES.addresses(host).await?;
+    addresses
+        .iter_mut()
+        .for_each(|address| address.set_port(port));
     if addresses.is_empty() {
         return Err(io::Error::other("the name has no address"));
     }

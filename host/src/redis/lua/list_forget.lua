@@ -10,7 +10,7 @@
 local before = text(now - ARGV[1])
 local names = { ARGV[5] }
 if ARGV[5] == '' then
-  names = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', before)
+  names = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', before, 'LIMIT', 0, 10 * ARGV[2])
 end
 local forgotten = 0
 for _, name in ipairs(names) do

@@ -8,10 +8,10 @@
 -- reply per orphan { its entry on the processing list (token .. value), starts charged to it by the
 --       instance ('' = none recorded), idle ms }
 --
--- An entry without a record gets one, as claimed now, so that an expired recovery set strands
--- nothing. While some hosts go without the recovery set, their instances alone say whether they live: an
--- entry gets no record, and waits until its instance was not seen for so long either. A record without an
--- entry goes.
+-- An entry without a record waits until its instance was not seen for so long. Meanwhile it gets a record, as
+-- claimed now, so that an expired recovery set strands nothing. While some hosts go without the recovery set,
+-- their instances alone say whether they live: an entry gets no record, and a record does not suffice. A
+-- record without an entry goes.
 -- Atomicity: takes nothing; list_take.lua compares and takes. A repeat looks again.
 local room, limit = tonumber(ARGV[3]), tonumber(ARGV[4])
 local least, _, alike = agreed(KEYS[4], ARGV[2], KEYS[5])
@@ -47,18 +47,15 @@ while at <= tonumber(ARGV[5]) and #out < room and bytes < limit do
       waited = idle
     else
       local record = redis.call('ZSCORE', KEYS[5], ARGV[1] .. token)
-      if record then
-        waited = now - tonumber(record)
-      elseif alike then
-        redis.call('ZADD', KEYS[5], text(now), ARGV[1] .. token)
-      else
-        waited = idle
-      end
-      if waited and not alike then
+      waited = record and now - tonumber(record) or idle
+      if not alike then
         waited = math.min(waited, idle)
       end
-      if waited and waited < least then
+      if waited < least then
         waited = nil
+        if not record and alike then
+          redis.call('ZADD', KEYS[5], text(now), ARGV[1] .. token)
+        end
       end
     end
     if waited and #out < room then

@@ -39,7 +39,7 @@ for i = 5, #ARGV, 4 do
   if not own and KEYS[6] then
     local record = redis.call('ZSCORE', KEYS[6], ARGV[1] .. token)
     local lasts = record and now - tonumber(record) < least
-    idle = not lasts and (record or not alike) and (alike or lapsed)
+    idle = not lasts and (lapsed or record and alike)
   end
   local same = idle and (redis.call('HGET', KEYS[2], token) or '') == starts
   local entry = same and entry_of(ARGV[i])

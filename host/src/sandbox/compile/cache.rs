@@ -35,7 +35,7 @@ const START_MAX: usize = 16 << 10;
 
 /// The checks that code has passed before it is cached, what is made of the module of a program, and
 /// how modules are merged. A change has a new number.
-const CHECKS: u32 = 3;
+const CHECKS: u32 = 4;
 
 /// The suffix of an entry.
 const ENTRY: &str = ".code";

@@ -1,4 +1,4 @@
-//! `wasi:sockets/ip-name-lookup`, for granted names only. The one of wasmtime asks DNS for any name,
+//! Sockets: each is a descriptor of this process. `wasi:sockets/ip-name-lookup`, for granted names only. The one of wasmtime asks DNS for any name,
 //! which would carry data out.
 
 use std::net::IpAddr;
@@ -6,8 +6,10 @@ use std::vec;
 
 use wasmtime::component::{Linker, Resource, ResourceType};
 use wasmtime_wasi::async_trait;
-use wasmtime_wasi::p2::bindings::sockets::network::{ErrorCode, IpAddress};
+use wasmtime_wasi::p2::bindings::sockets::network::{ErrorCode, IpAddress, IpAddressFamily};
+use wasmtime_wasi::p2::bindings::sockets::tcp_create_socket;
 use wasmtime_wasi::p2::{DynPollable, Network, Pollable, subscribe};
+use wasmtime_wasi::sockets::WasiSocketsView;
 
 use crate::sandbox::host::Host;
 use crate::sandbox::imports::{Store, dropped};
@@ -15,6 +17,9 @@ use crate::sandbox::outside::{LookupError, Promise};
 
 /// The version that wasmtime links: the same name replaces its interface.
 const NAME: &str = "wasi:sockets/ip-name-lookup@0.2.12";
+
+/// The same for sockets.
+const CREATE: &str = "wasi:sockets/tcp-create-socket@0.2.12";
 
 /// `resolve-address-stream`.
 enum Lookup {
@@ -74,6 +79,18 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
         |mut store: Store<'_>, (stream,): (Resource<Lookup>,)| {
             let pollable: Resource<DynPollable> = subscribe(&mut store.data_mut().table, stream)?;
             Ok((pollable,))
+        },
+    )?;
+    linker.instance(CREATE)?.func_wrap(
+        "create-tcp-socket",
+        |mut store: Store<'_>, (family,): (IpAddressFamily,)| {
+            let host = store.data_mut();
+            host.room_for_descriptor()?;
+            let created = tcp_create_socket::Host::create_tcp_socket(&mut host.sockets(), family);
+            Ok((match created {
+                Ok(socket) => Ok(socket),
+                Err(error) => Err(error.downcast()?),
+            },))
         },
     )?;
     linker.allow_shadowing(false);

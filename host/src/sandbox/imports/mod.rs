@@ -3,6 +3,7 @@
 mod config;
 #[cfg(feature = "fault-points")]
 mod fault_point;
+mod files;
 mod http;
 mod key_value;
 mod logging;
@@ -67,6 +68,9 @@ pub(super) fn linker(
         let mut effects = linker.instance(&format!("{BATCH_EFFECTS}@{VERSION}"))?;
         publisher::link_of_batches(&mut effects)?;
         key_value::link_of_batches(&mut effects)?;
+    }
+    if !grants.files.is_empty() {
+        files::link(&mut linker)?;
     }
     if offers.http {
         http::link(&mut linker)?;

@@ -15,7 +15,8 @@ use std::time::Duration;
 use wasmtime::component::{ComponentType, Lift};
 
 use super::error::{LoadError, display_name};
-use crate::delivery::outcome::Outcome;
+use crate::delivery::outcome::{Fault, FaultKind, Outcome};
+use crate::delivery::policy::DELAY_MAX;
 use crate::delivery::text::{printable, truncate_utf8};
 
 /// What a handler has answered: `types.outcome` of hostler.
@@ -32,11 +33,22 @@ pub(super) enum Answer {
 
 impl Answer {
     /// The outcome. Its text is cut to `text_max` bytes and escaped, because logs and terminals show
-    /// it.
+    /// it. A delay that no host keeps is a fault: a shorter one is not what the handler means.
     pub(super) fn into_outcome(self, text_max: usize) -> Outcome {
         match self {
             Self::Ack => Outcome::Ack,
-            Self::NackRequeue(delay) => Outcome::NackRequeue(delay.map(Duration::from_millis)),
+            Self::NackRequeue(delay) => {
+                let delay = delay.map(Duration::from_millis);
+                match delay.filter(|delay| *delay > DELAY_MAX) {
+                    None => Outcome::NackRequeue(delay),
+                    Some(long) => {
+                        let [long, most] = [long, DELAY_MAX].map(humantime::format_duration);
+                        let detail =
+                            format!("nack-requeue after {long}: the longest delay is {most}");
+                        Outcome::Fault(Fault::new(FaultKind::BadOutcome, detail))
+                    }
+                }
+            }
             Self::Drop(reason) => Outcome::Drop(reason.map(|mut reason| {
                 truncate_utf8(&mut reason, text_max);
                 let mut reason = printable(&reason);

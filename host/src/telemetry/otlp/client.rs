@@ -1,8 +1,13 @@
 //! The connection to the collector: gRPC, or HTTP with bodies of the same messages.
 
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
 use std::time::Duration;
+use std::vec;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use http::uri::{PathAndQuery, Scheme};
 use http::{Request, StatusCode, Uri};
@@ -10,6 +15,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use opentelemetry_proto::tonic::collector::logs::v1::{
     ExportLogsServiceRequest, ExportLogsServiceResponse,
@@ -25,8 +31,10 @@ use tonic::client::Grpc;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Extensions};
 use tonic_prost::ProstCodec;
+use tower_service::Service;
 
 use crate::delivery::text::{printable, truncated};
+use crate::names::Names;
 use crate::telemetry::otlp::dropped::Signal;
 use crate::telemetry::otlp::{Protocol, Settings};
 use crate::tls;
@@ -41,10 +49,29 @@ const DETAIL_MAX: usize = 256;
 /// Sends requests to one collector. Clones share its connections.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
-    http: HttpClient<HttpsConnector<HttpConnector>, Body>,
+    http: HttpClient<HttpsConnector<HttpConnector<Resolver>>, Body>,
     protocol: Protocol,
     endpoint: Uri,
     headers: HeaderMap,
+}
+
+/// Answers the name of the collector: one question at a time.
+#[derive(Clone, Debug)]
+struct Resolver(Names);
+
+impl Service<Name> for Resolver {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = BoxFuture<'static, io::Result<Self::Response>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let names = self.0.clone();
+        Box::pin(async move { Ok(names.addresses(name.as_str()).await?.into_iter()) })
+    }
 }
 
 /// Why a request was not taken. The text holds no header.
@@ -107,11 +134,13 @@ impl Client {
         };
         // The connector offers what it can speak.
         config.alpn_protocols.clear();
+        let mut http = HttpConnector::new_with_resolver(Resolver(Names::system(1)));
+        http.enforce_http(false);
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(config)
             .https_or_http()
             .enable_all_versions()
-            .build();
+            .wrap_connector(http);
         let mut headers = settings.headers.clone();
         let agent = HeaderValue::from_static(concat!("hostler/", env!("CARGO_PKG_VERSION")));
         headers.insert(USER_AGENT, agent);

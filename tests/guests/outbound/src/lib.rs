@@ -10,6 +10,11 @@
 //! - `tcp:HOST|PORT|TEXT`: connects, writes a line, answers the line that comes back.
 //! - `lookup:HOST`, `listen`, `udp:HOST|PORT`.
 //! - `log:LEVEL|TEXT`: by `wasi:logging`.
+//! - `hold:WHAT|...` takes what it never gives back, and writes how much that was to stdout: `lookups|N|BELOW|MS`,
+//!   `sockets|N`, `directories|N`, `fields|N|HEADERS`, `copies|N|SCHEME|AUTHORITY|PATH`, `requests|N|BYTES`,
+//!   `unread|N|SCHEME|AUTHORITY|PATH`.
+
+mod hoards;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
@@ -79,9 +84,27 @@ impl script::Guest for Outbound {
                     logging::log(level, "checkout", parts.next()?);
                     Some(Step::Continue)
                 }
+                "hold" => {
+                    println!("held {}", hold(&parts.collect::<Vec<_>>()));
+                    Some(Step::Continue)
+                }
                 _ => None,
             }
         })
+    }
+}
+
+fn hold(what: &[&str]) -> String {
+    let number = |at: usize| what[at].parse::<usize>().expect("a number");
+    match what[0] {
+        "lookups" => hoards::lookups(number(1), what[2], number(3) as u64).to_string(),
+        "sockets" => hoards::sockets(number(1)),
+        "directories" => hoards::directories(number(1)),
+        "fields" => hoards::fields(number(1), number(2)),
+        "copies" => hoards::copies(number(1), what[2], what[3], what[4]),
+        "requests" => hoards::requests(number(1), number(2)),
+        "unread" => hoards::unread(number(1), what[2], what[3], what[4]),
+        other => panic!("nothing to hold: {other}"),
     }
 }
 

@@ -269,6 +269,14 @@ impl World<'_> {
             Action::Acknowledge(key) => self.issue(host, Command::Acknowledge(key)),
             Action::Settle { key, count, action } => {
                 let again = self.hosts[host].unanswered.contains(&key);
+                if let SettleAction::Discard(rejection) = &action
+                    && !again
+                    && self.hosts[host].discards_on_its_own(rejection.reason)
+                {
+                    let reason = rejection.reason;
+                    let said = || format!("discarded without a word of the operator: {reason}");
+                    self.audit.violate(said);
+                }
                 let settle = Command::Settle {
                     key,
                     count,
@@ -488,7 +496,7 @@ impl World<'_> {
         let salt = self.rng.u64(..);
         if let Command::Settle { action, .. } = command
             && matches!(action, SettleAction::DeadLetter(_))
-            && !self.hosts[host].has_dead_letter
+            && !self.hosts[host].rules.has_dead_letter
         {
             // The host sends nothing: it does not know where to.
             return Answer::Reply(Reply::Refused("no dead-letter key is set".to_owned()));
@@ -592,7 +600,7 @@ impl World<'_> {
                 let is_unfit = plan.nature == Nature::Unfit && plan.gate != Some(Gate::OtherGroup);
                 let reply = self
                     .store
-                    .settle(now, host, entry, *count, action, read, is_unfit);
+                    .settle(now, host, entry, *count, action, (read, is_unfit));
                 let takes_back = matches!(
                     action,
                     SettleAction::HandBack { .. } | SettleAction::Leave { .. }

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use super::super::{Time, TurnedAway};
 use crate::delivery::attempt::{Accounting, DeliveryLimit};
 use crate::delivery::backoff::Backoff;
-use crate::delivery::policy::{OnCap, OnFault, Policy, Reason};
+use crate::delivery::policy::{DeadLetterRules, OnCap, OnFault, Policy, Reason, Reasons};
 
 /// When every run begins.
 pub(super) const ORIGIN: Time = ms(100_000);
@@ -186,7 +186,14 @@ impl Scenario {
             on_cap: self.on_cap,
             on_fault: OnFault::Requeue,
             has_dead_letter: self.on_cap == OnCap::DeadLetter,
-            dead_letters: crate::delivery::policy::DeadLetterRules::default(),
+            dead_letters: DeadLetterRules {
+                // On purpose: also what died while there was a dead-letter queue.
+                discarded: match self.on_cap {
+                    OnCap::DeadLetter => Reasons::default(),
+                    OnCap::Discard => Reasons::new(Reason::ALL),
+                },
+                ..DeadLetterRules::default()
+            },
             backoff: Backoff {
                 first: ms(40),
                 factor: 2.0,
@@ -209,6 +216,7 @@ impl Scenario {
             },
             on_cap: change.on_cap,
             has_dead_letter: change.has_dead_letter,
+            dead_letters: DeadLetterRules::default(),
             backoff: Backoff {
                 first: change.backoff,
                 ..policy.backoff

@@ -291,11 +291,13 @@ impl Store {
         if self.out_of_memory {
             return Vec::new();
         }
+        // Each host comes back with another name.
+        let is_taken = |other: HostId| other != host && Rule::OrphansOfEveryName.holds();
         let mut listed: Vec<_> = self
             .pending
             .iter()
             .filter_map(|(&entry, p)| match p.owner {
-                Owner::Host(other) if other != host && self.idle(now, p) >= self.min_idle => {
+                Owner::Host(other) if is_taken(other) && self.idle(now, p) >= self.min_idle => {
                     Some((order(other), entry))
                 }
                 _ => None,
@@ -452,9 +454,8 @@ impl Store {
         entry: Entry,
         count: u32,
         action: &SettleAction,
-        // The number that the attempt has read, and will have added to.
-        read: Option<(usize, u64)>,
-        is_unfit: bool,
+        // The number that the attempt has read, and will have added to; whether a key has another type.
+        (read, is_unfit): (Option<(usize, u64)>, bool),
     ) -> Reply {
         let Some(&held) = self.pending.get(&entry) else {
             return Reply::Gone;

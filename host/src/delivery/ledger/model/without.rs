@@ -263,6 +263,19 @@ fn what_nobody_adopts_is_stranded() {
 }
 
 #[test]
+fn what_a_dead_host_held_is_stranded_if_no_host_has_its_name() {
+    breaks(Rule::OrphansOfEveryName, "not settled", |rng| {
+        world(
+            rng,
+            Faults {
+                kill: 1,
+                ..Faults::default()
+            },
+        )
+    });
+}
+
+#[test]
 fn a_renewal_without_a_check_steals() {
     breaks(
         Rule::RenewalChecks,
@@ -351,6 +364,31 @@ fn a_settlement_that_keeps_to_the_old_rules_is_refused_for_ever() {
         });
         scenario
     });
+}
+
+#[test]
+fn a_key_that_is_taken_away_discards_messages() {
+    breaks(
+        Rule::TakingTheKeyDiscardsNothing,
+        "discarded without a word",
+        |rng| {
+            let mut scenario = world(
+                rng,
+                Faults {
+                    policy: 2,
+                    ..Faults::default()
+                },
+            );
+            scenario.on_cap = OnCap::DeadLetter;
+            scenario.changes.push(Change {
+                cap: scenario.limit.cap,
+                on_cap: OnCap::DeadLetter,
+                has_dead_letter: false,
+                backoff: ms(40),
+            });
+            scenario
+        },
+    );
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::driver::Call;
 use super::executor::Slot;
 use super::scenario::{ORIGIN, Scenario, ms};
 use super::store::{Entry, HostId, Store};
+use crate::delivery::policy::{Policy, Reason};
 
 /// More steps than any run takes that ends.
 const STEPS_MAX: u64 = 2_000_000;
@@ -66,8 +67,10 @@ pub(super) struct Host {
     pub(super) mark: u64,
     /// How many entries of the stream it has seen.
     pub(super) seen: usize,
-    /// Its queue knows where dead letters go.
-    pub(super) has_dead_letter: bool,
+    /// The rules as the operator gave them. With a dead-letter queue, its queue knows where dead letters go.
+    pub(super) rules: Policy,
+    /// There was a dead-letter queue since it started.
+    pub(super) had_dead_letter: bool,
     pub(super) queue: VecDeque<(Key, Option<u32>, Time)>,
     pub(super) slots: Vec<Slot>,
     /// Calls that wait for the connection.
@@ -329,9 +332,16 @@ impl World<'_> {
             Step::DeadLettersAccepted => self.store.dead_letters_refused = false,
             Step::MemoryFreed => self.store.out_of_memory = false,
             Step::Policy(host) => {
-                let policy = Box::new(self.rules());
+                let rules = self.rules();
+                let at = &mut self.hosts[host];
+                let before = Policy {
+                    has_dead_letter: at.had_dead_letter,
+                    ..at.rules.clone()
+                };
                 // The queue must know where dead letters go before the ledger decides on one.
-                self.hosts[host].has_dead_letter = policy.has_dead_letter;
+                at.rules = rules.clone();
+                at.had_dead_letter |= rules.has_dead_letter;
+                let policy = Box::new(rules.behind(&before));
                 self.apply(host, Event::PolicyChanged(policy));
             }
             Step::Heal => {
@@ -543,7 +553,7 @@ impl World<'_> {
         }
     }
 
-    fn rules(&self) -> crate::delivery::policy::Policy {
+    fn rules(&self) -> Policy {
         let change = self
             .policy
             .and_then(|which| self.scenario.changes.get(which));
@@ -573,7 +583,7 @@ impl World<'_> {
         }
         let mark = self.store.repair(0);
         let policy = self.rules();
-        let has_dead_letter = policy.has_dead_letter;
+        let rules = policy.clone();
         let settings = Settings {
             policy,
             paused: false,
@@ -598,7 +608,8 @@ impl World<'_> {
             must_repair: false,
             mark,
             seen: self.store.read,
-            has_dead_letter,
+            had_dead_letter: rules.has_dead_letter,
+            rules,
             queue: VecDeque::new(),
             slots: (0..self.scenario.concurrency).map(|_| Slot::Free).collect(),
             backlog: Vec::new(),
@@ -730,6 +741,15 @@ impl World<'_> {
 }
 
 impl Host {
+    /// Whether discarding for this reason is not what the operator has said: there was a dead-letter queue.
+    pub(super) fn discards_on_its_own(&self, reason: Reason) -> bool {
+        let kept = Policy {
+            has_dead_letter: true,
+            ..self.rules.clone()
+        };
+        self.had_dead_letter && !kept.discards(reason)
+    }
+
     /// What has been handled here, and whose settlement Redis has not answered yet for the first
     /// time, or has found void.
     fn unconfirmed(&self) -> Vec<Entry> {

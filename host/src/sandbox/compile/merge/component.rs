@@ -7,7 +7,7 @@ use wasm_encoder_of_wit::{
     Alias, CanonicalFunctionSection, Component, ComponentAliasSection, ComponentSectionId,
     InstanceSection, ModuleArg, RawSection,
 };
-use wasmparser::{CanonicalFunction, Instance as CoreInstance, InstantiationArg};
+use wasmparser::{Instance as CoreInstance, InstantiationArg};
 
 use super::graph::{Definition, Graph, Item};
 use super::module::{IMPORTS, Merged, export_kind, merge};
@@ -17,7 +17,6 @@ use super::{Apart, KINDS, Kind, kind_of};
 pub(super) fn written(graph: &Graph<'_>, inner: &[Option<Vec<u8>>]) -> Result<Vec<u8>, Apart> {
     let live = Live::of(graph)?;
     let merged = merge(graph, &live.exports)?;
-    let place = place(graph, &merged)?;
     let mut writer = Writer {
         graph,
         live,
@@ -28,7 +27,7 @@ pub(super) fn written(graph: &Graph<'_>, inner: &[Option<Vec<u8>>]) -> Result<Ve
     let mut inner = inner.iter();
     let mut later = Vec::new();
     for (index, item) in graph.items.iter().enumerate() {
-        if index == place {
+        if index == graph.place {
             writer.merged(&merged)?;
             for item in later.drain(..) {
                 writer.item(item, None)?;
@@ -38,31 +37,14 @@ pub(super) fn written(graph: &Graph<'_>, inner: &[Option<Vec<u8>>]) -> Result<Ve
             Item::Component(_) => inner.next().and_then(Option::as_deref),
             _ => None,
         };
-        if index < place && depends(graph, index)? {
-            if !can_wait(graph, item)? {
-                return Err(Apart::Unknown("an item that must come before its modules"));
-            }
+        if index < graph.place && depends(graph, index)? {
+            // It changes the numbers of core items only, and runs no code.
             later.push(item);
         } else {
             writer.item(item, inner)?;
         }
     }
     Ok(writer.component.finish())
-}
-
-/// The item before which the merged module has all that it imports.
-fn place(graph: &Graph<'_>, merged: &Merged<'_>) -> Result<usize, Apart> {
-    let first = graph.members().first().ok_or(Apart::Missing)?;
-    let mut place = graph.place(*first)?;
-    for (_, definition) in &merged.imports {
-        let provider = match definition {
-            Definition::Canonical(item) => *item,
-            Definition::Export { instance, .. } => graph.place(*instance)?,
-            Definition::Member { .. } => continue,
-        };
-        place = place.max(provider + 1);
-    }
-    Ok(place)
 }
 
 /// Whether an item needs the merged module.
@@ -73,19 +55,6 @@ fn depends(graph: &Graph<'_>, index: usize) -> Result<bool, Apart> {
         Some(Item::Canonical(..)) => Ok(graph.depends(Definition::Canonical(index))),
         _ => Ok(false),
     }
-}
-
-/// Whether an item may move behind others: it changes the numbers of core items only, and runs no code.
-fn can_wait(graph: &Graph<'_>, item: &Item<'_>) -> Result<bool, Apart> {
-    Ok(match item {
-        Item::Instance(instance) => {
-            graph.is_member(*instance)
-                || matches!(graph.instance(*instance)?, CoreInstance::FromExports(_))
-        }
-        Item::CoreAlias(..) => true,
-        Item::Canonical(function, _) => !matches!(function, CanonicalFunction::Lift { .. }),
-        _ => false,
-    })
 }
 
 /// The items that parts other than the members use.
@@ -126,13 +95,13 @@ impl<'a> Live<'a> {
 
     fn item(&mut self, graph: &Graph<'a>, kind: Kind, index: u32) -> Result<(), Apart> {
         if self.items[kind as usize].insert(index) {
-            self.definition(kind, graph.definition(kind, index)?);
+            self.definition(graph, kind, graph.definition(kind, index)?);
         }
         Ok(())
     }
 
-    fn definition(&mut self, kind: Kind, definition: Definition<'a>) {
-        if let Definition::Member { .. } = definition {
+    fn definition(&mut self, graph: &Graph<'a>, kind: Kind, definition: Definition<'a>) {
+        if graph.is_of_member(definition) {
             let exports = &mut self.exports;
             self.places.entry((kind, definition)).or_insert_with(|| {
                 exports.push((kind, definition));
@@ -150,7 +119,7 @@ impl<'a> Live<'a> {
     ) -> Result<(), Apart> {
         if graph.is_member(arg.index) {
             for (_, kind, definition) in taken(graph, module, arg)? {
-                self.definition(kind, definition);
+                self.definition(graph, kind, definition);
             }
         } else if let CoreInstance::FromExports(exports) = graph.instance(arg.index)?
             && self.instances.insert(arg.index)
@@ -194,7 +163,7 @@ impl<'a> Writer<'_, 'a> {
     /// Write an item; `inner` replaces an inner component.
     fn item(&mut self, item: &Item<'a>, inner: Option<&[u8]>) -> Result<(), Apart> {
         match item {
-            Item::Section { id, data } => {
+            Item::Section { id, data, .. } => {
                 self.component.section(&RawSection { id: *id, data });
             }
             Item::Component(component) => {
@@ -325,13 +294,18 @@ impl<'a> Writer<'_, 'a> {
                 Some(Item::Canonical(_, Some(index))) => self.numbers.item(kind, *index),
                 _ => Err(Apart::Missing),
             },
-            Definition::Export { instance, name } => {
+            Definition::Item { instance, index } if !self.graph.is_member(instance) => {
+                let exported = &self.graph.source(instance)?.exported;
+                let name = exported.get(&(kind, index)).ok_or(Apart::Missing)?;
                 Ok(self.alias(kind, self.numbers.instance(instance)?, name))
             }
-            Definition::Member { .. } => {
+            Definition::Item { .. } => {
                 let place = self.live.places.get(&(kind, definition));
                 let name = place.ok_or(Apart::Missing)?.to_string();
                 Ok(self.alias(kind, self.merged, &name))
+            }
+            Definition::Export { instance, name } => {
+                Ok(self.alias(kind, self.numbers.instance(instance)?, name))
             }
         }
     }

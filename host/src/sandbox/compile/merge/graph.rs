@@ -4,11 +4,11 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use wasmparser::{
-    CanonicalFunction, CanonicalOption, ComponentAlias, ComponentExternalKind,
-    Instance as CoreInstance, Payload,
+    CanonicalFunction, CanonicalOption, ComponentAlias, ComponentExternalKind, ComponentType,
+    ConstExpr, Instance as CoreInstance, Operator, Payload,
 };
 
-use super::source::Source;
+use super::source::{Segment, Source};
 use super::{Apart, KINDS, Kind, kind_of, number};
 use crate::sandbox::compile::parts;
 use crate::sandbox::limiter::CORE_INSTANCES;
@@ -19,6 +19,8 @@ pub(super) enum Item<'a> {
     Section {
         id: u8,
         data: &'a [u8],
+        /// It makes instances of components, which may run code.
+        runs: bool,
     },
     Component(&'a [u8]),
     /// The core module with this number.
@@ -46,9 +48,9 @@ enum Origin<'a> {
 /// What a core item is, however often it was passed on.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Definition<'a> {
-    /// An item that a member defines, with its number in the module of the member.
-    Member { instance: u32, index: u32 },
-    /// An export of an instance that is not a member.
+    /// An item that an instance defines, with its number in the module of the instance.
+    Item { instance: u32, index: u32 },
+    /// An export of an instance whose module cannot be read: it may be an item of another instance.
     Export { instance: u32, name: &'a str },
     /// The item of this canonical function.
     Canonical(usize),
@@ -70,6 +72,8 @@ pub(super) struct Graph<'a> {
     origins: [Vec<Origin<'a>>; KINDS],
     /// In the order of their numbers.
     members: Vec<u32>,
+    /// The item before which the merged module has all that it imports.
+    pub(super) place: usize,
     /// The other instances that depend on a member, and the items of canonical functions that do.
     dependent: HashSet<u32>,
     dependent_canonical: HashSet<usize>,
@@ -128,6 +132,7 @@ impl<'a> Graph<'a> {
             // Their numbers are those of the component.
             Payload::CustomSection(_) => {}
             payload => {
+                let mut runs = false;
                 let names_modules = match &payload {
                     Payload::ComponentImportSection(imports) => {
                         any(imports.clone(), |import| import.ty.kind())?
@@ -140,6 +145,7 @@ impl<'a> Graph<'a> {
                         for instance in instances.clone() {
                             match instance? {
                                 wasmparser::ComponentInstance::Instantiate { args, .. } => {
+                                    runs = true;
                                     kinds.extend(args.iter().map(|arg| arg.kind));
                                 }
                                 wasmparser::ComponentInstance::FromExports(exports) => {
@@ -149,6 +155,17 @@ impl<'a> Graph<'a> {
                         }
                         kinds.contains(&ComponentExternalKind::Module)
                     }
+                    Payload::ComponentTypeSection(types) => {
+                        for ty in types.clone() {
+                            if let ComponentType::Resource { dtor: Some(_), .. } = ty? {
+                                return Err(Apart::Unknown("a resource with a destructor"));
+                            }
+                        }
+                        false
+                    }
+                    Payload::ComponentStartSection { .. } => {
+                        return Err(Apart::Unknown("a start of a component"));
+                    }
                     _ => false,
                 };
                 if names_modules {
@@ -156,7 +173,7 @@ impl<'a> Graph<'a> {
                 }
                 if let Some((id, range)) = payload.as_section() {
                     let data = component.get(range).ok_or(Apart::Missing)?;
-                    self.items.push(Item::Section { id, data });
+                    self.items.push(Item::Section { id, data, runs });
                 }
             }
         }
@@ -241,8 +258,13 @@ impl<'a> Graph<'a> {
         self.members.binary_search(&instance).is_ok()
     }
 
+    /// Whether a member defines this item.
+    pub(super) fn is_of_member(&self, definition: Definition<'_>) -> bool {
+        matches!(definition, Definition::Item { instance, .. } if self.is_member(instance))
+    }
+
     /// The item of an instance.
-    pub(super) fn place(&self, instance: u32) -> Result<usize, Apart> {
+    fn place_of(&self, instance: u32) -> Result<usize, Apart> {
         let place = self.places.get(instance as usize);
         place.copied().ok_or(Apart::Missing)
     }
@@ -252,7 +274,7 @@ impl<'a> Graph<'a> {
         instance.ok_or(Apart::Missing)
     }
 
-    /// The module of a member.
+    /// The module of an instance, if it can be read.
     pub(super) fn source(&self, instance: u32) -> Result<&Source<'a>, Apart> {
         match self.instance(instance)? {
             CoreInstance::Instantiate { module_index, .. } => self.parsed(*module_index),
@@ -297,18 +319,17 @@ impl<'a> Graph<'a> {
             CoreInstance::FromExports(_) => {
                 self.definition(kind, self.listed(kind, instance, name)?)
             }
-            CoreInstance::Instantiate { .. } if self.is_member(instance) => {
-                let exported = self.source(instance)?.exports.get(name);
-                match exported.ok_or(Apart::Missing)? {
-                    (of, index) if *of == kind => self.local(kind, instance, *index),
+            CoreInstance::Instantiate { module_index, .. } => match self.parsed(*module_index) {
+                Some(source) => match source.exports.get(name) {
+                    Some((of, index)) if *of == kind => self.local(kind, instance, *index),
                     _ => Err(Apart::Missing),
-                }
-            }
-            CoreInstance::Instantiate { .. } => Ok(Definition::Export { instance, name }),
+                },
+                None => Ok(Definition::Export { instance, name }),
+            },
         }
     }
 
-    /// What an item of the module of a member is.
+    /// What an item of the module of an instance is.
     pub(super) fn local(
         &self,
         kind: Kind,
@@ -318,7 +339,7 @@ impl<'a> Graph<'a> {
         let imports = &self.source(instance)?.imports[kind as usize];
         match imports.get(index as usize) {
             Some(import) => self.imported(kind, instance, import.module, import.name),
-            None => Ok(Definition::Member { instance, index }),
+            None => Ok(Definition::Item { instance, index }),
         }
     }
 
@@ -340,8 +361,9 @@ impl<'a> Graph<'a> {
     /// Whether an item exists only after a member.
     pub(super) fn depends(&self, definition: Definition<'_>) -> bool {
         match definition {
-            Definition::Member { .. } => true,
-            Definition::Export { instance, .. } => self.dependent.contains(&instance),
+            Definition::Item { instance, .. } | Definition::Export { instance, .. } => {
+                self.is_member(instance) || self.dependent.contains(&instance)
+            }
             Definition::Canonical(item) => self.dependent_canonical.contains(&item),
         }
     }
@@ -411,12 +433,18 @@ impl<'a> Graph<'a> {
         let mut others = Others::default();
         for place in 0..self.items.len() {
             match &self.items[place] {
-                Item::Canonical(function, _) => {
+                Item::Section { runs: true, .. } => others.run(place),
+                Item::Canonical(function, index) => {
+                    let mut depends = false;
                     for (kind, index) in Self::named_by(function)? {
-                        if self.depends(self.definition(kind, index)?) {
-                            self.dependent_canonical.insert(place);
-                            break;
+                        depends |= self.depends(self.definition(kind, index)?);
+                    }
+                    if depends {
+                        if index.is_none() {
+                            // Items that are kept as they are may need what it lifts.
+                            others.stay(place);
                         }
+                        self.dependent_canonical.insert(place);
                     }
                 }
                 Item::Instance(index) => {
@@ -426,14 +454,22 @@ impl<'a> Graph<'a> {
                         continue;
                     };
                     let module = *module_index;
-                    if uses.get(&module) == Some(&1) && self.can_join(index, module, &others)? {
+                    let merged = match uses.get(&module) {
+                        Some(1) => self.place_with(index, module, &others)?,
+                        _ => None,
+                    };
+                    if let Some(merged) = merged {
+                        if self.members.is_empty() {
+                            others = Others::default();
+                        }
+                        self.place = merged;
                         self.members.push(index);
-                        others.closed |= self.source(index)?.start.is_some();
+                        others.closed = self.source(index)?.start.is_some();
                     } else {
                         if self.instance_depends(index)? {
                             self.dependent.insert(index);
                         }
-                        self.note(&mut others, index, module)?;
+                        self.note(&mut others, place, index, module)?;
                     }
                 }
                 _ => {}
@@ -442,63 +478,171 @@ impl<'a> Graph<'a> {
         Ok(())
     }
 
-    /// Whether the module of an instance can be merged with those of the members.
-    fn can_join(&self, instance: u32, module: u32, others: &Others<'a>) -> Result<bool, Apart> {
+    /// Where the merged module would be if this instance was a member. `None` = it cannot be one.
+    fn place_with(
+        &self,
+        instance: u32,
+        module: u32,
+        others: &Others<'a>,
+    ) -> Result<Option<usize>, Apart> {
         let Some(source) = self.parsed(module) else {
-            return Ok(false);
+            return Ok(None);
         };
-        if others.closed || (source.start.is_some() && others.any) {
-            return Ok(false);
-        }
+        let is_first = self.members.is_empty();
+        let mut place = match is_first {
+            true => self.place_of(instance)?,
+            false => self.place,
+        };
         for (kind, _, import) in source.imported() {
             let definition = self.imported(kind, instance, import.module, import.name)?;
-            if !matches!(definition, Definition::Member { .. }) && self.depends(definition) {
-                return Ok(false);
-            }
-        }
-        // What it writes at its start is written before code of the others runs, and before they write.
-        for (kind, index) in source.written() {
-            // Nobody else has seen what it defines.
-            let Some(import) = source.imports[kind as usize].get(index as usize) else {
+            if self.is_of_member(definition) {
                 continue;
+            }
+            if self.depends(definition) {
+                return Ok(None);
+            }
+            let provider = match definition {
+                Definition::Canonical(item) => item,
+                Definition::Item { instance, .. } | Definition::Export { instance, .. } => {
+                    self.place_of(instance)?
+                }
             };
-            let target = self.imported(kind, instance, import.module, import.name)?;
-            if others.run || others.written.contains(&(kind, target)) {
-                return Ok(false);
+            place = place.max(provider + 1);
+        }
+        for segment in source.segments() {
+            let target = self.local(segment.kind, instance, segment.index)?;
+            // A write that fails would fail at another time. And what others wrote is written later.
+            if !self.holds(target, instance, &segment)?
+                || (!is_first && others.written.contains(&(segment.kind, target)))
+            {
+                return Ok(None);
             }
         }
-        Ok(true)
+        let is_late = others.closed
+            || (source.start.is_some() && others.any)
+            || others.stays.is_some_and(|stays| stays < place);
+        Ok((is_first || !is_late).then_some(place))
+    }
+
+    /// Whether the table or memory has the place of the segment at every time.
+    fn holds(
+        &self,
+        target: Definition<'a>,
+        instance: u32,
+        segment: &Segment<'_, 'a>,
+    ) -> Result<bool, Apart> {
+        let Definition::Item {
+            instance: owner,
+            index,
+        } = target
+        else {
+            return Ok(false);
+        };
+        let owner = self.source(owner)?;
+        let Some(least) = owner.least(segment.kind, index) else {
+            return Ok(false);
+        };
+        let start = self.constant(instance, segment.offset, &mut CONSTANT_MAX.clone())?;
+        let end = start.and_then(|start| start.checked_add(segment.length));
+        Ok(end.is_some_and(|end| end <= least))
+    }
+
+    /// The value of a constant expression of an instance. `None` = it is not known here.
+    fn constant(
+        &self,
+        instance: u32,
+        expression: &ConstExpr<'a>,
+        steps: &mut u32,
+    ) -> Result<Option<u64>, Apart> {
+        let mut values = Vec::new();
+        for operator in expression.get_operators_reader() {
+            let operator = operator?;
+            let Some(left) = steps.checked_sub(1) else {
+                return Ok(None);
+            };
+            *steps = left;
+            let value = match operator {
+                Operator::I32Const { value } => Some(u64::from(value.cast_unsigned())),
+                Operator::I64Const { value } => Some(value.cast_unsigned()),
+                Operator::GlobalGet { global_index } => {
+                    match self.local(Kind::Global, instance, global_index)? {
+                        Definition::Item { instance, index } => {
+                            let global = self.source(instance)?.global(index);
+                            let global = global.ok_or(Apart::Missing)?;
+                            self.constant(instance, &global.init_expr, steps)?
+                        }
+                        _ => None,
+                    }
+                }
+                Operator::I32Add => match (values.pop(), values.pop()) {
+                    (Some(one), Some(other)) => Some((one + other) & u64::from(u32::MAX)),
+                    _ => None,
+                },
+                Operator::End => return Ok(values.pop()),
+                _ => None,
+            };
+            let Some(value) = value else { return Ok(None) };
+            values.push(value);
+        }
+        Ok(None)
     }
 
     /// Note an instance that is not a member.
-    fn note(&self, others: &mut Others<'a>, instance: u32, module: u32) -> Result<(), Apart> {
+    fn note(
+        &self,
+        others: &mut Others<'a>,
+        place: usize,
+        instance: u32,
+        module: u32,
+    ) -> Result<(), Apart> {
         others.any = true;
         let Some(source) = self.parsed(module) else {
-            others.run = true;
+            others.run(place);
             return Ok(());
         };
-        others.run |= source.start.is_some();
-        for (kind, index) in source.written() {
-            if let Some(import) = source.imports[kind as usize].get(index as usize) {
-                let target = self.imported(kind, instance, import.module, import.name)?;
-                others.written.insert((kind, target));
+        if source.start.is_some() {
+            others.run(place);
+        }
+        for segment in source.segments() {
+            others.stay(place);
+            match self.local(segment.kind, instance, segment.index)? {
+                target @ Definition::Item { .. } => {
+                    others.written.insert((segment.kind, target));
+                }
+                _ => others.run(place),
             }
         }
         Ok(())
     }
 }
 
-/// The instances so far that are not members.
+/// The operators of an offset, with those of the globals that it names.
+const CONSTANT_MAX: u32 = 100;
+
+/// What comes after the first member and is not merged.
 #[derive(Default)]
 struct Others<'a> {
-    /// There is one.
+    /// There is an instance.
     any: bool,
-    /// One may have run code.
-    run: bool,
-    /// The tables and memories of others that they wrote to.
+    /// The first item that must not come before the merged module.
+    stays: Option<usize>,
+    /// The tables and memories that instances wrote to.
     written: HashSet<(Kind, Definition<'a>)>,
-    /// A member has run code: no later one can be a member.
+    /// Code may have run: no later instance can be a member.
     closed: bool,
+}
+
+impl Others<'_> {
+    /// The item must not come before the merged module.
+    fn stay(&mut self, place: usize) {
+        self.stays.get_or_insert(place);
+    }
+
+    /// The item runs code, or may write to anything.
+    fn run(&mut self, place: usize) {
+        self.stay(place);
+        self.closed = true;
+    }
 }
 
 /// Whether one of these is a core module.

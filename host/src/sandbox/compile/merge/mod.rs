@@ -8,8 +8,13 @@
 //!
 //! Merging changes nothing that a guest can see, or it is not done:
 //! - Only modules with one instance are merged, and only those that need nothing that depends on another member.
-//! - Segments are written in the order of the instances. No module is moved before code that could see its segments.
-//! - At most the last member has a start function.
+//!   An item that an instance passes on is the item of the instance that defines it.
+//! - The merged module comes where it has all that it imports. Nothing that runs code or writes segments comes between
+//!   the first member and that place: it would run earlier.
+//! - No member comes after code that runs for another instance, or writes to a table or a memory after another
+//!   instance wrote to it. Instances of components, and modules that cannot be read, run code.
+//! - Segments of members are inside their tables and memories, so none of them fails.
+//! - At most the last member has a start function, and then no other instance comes before it.
 //!
 //! [`source`] reads a module, [`graph`] finds the members, [`module`] makes one module of them, and [`component`]
 //! writes the component around it.
@@ -17,6 +22,8 @@
 mod component;
 mod graph;
 mod module;
+#[cfg(test)]
+mod programs;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,9 @@ pub(super) const IMPORTS: &str = "";
 /// Functions and globals of a merged module. Each takes up to 32 bytes of an instance, which may have 16 MiB.
 const ITEMS_MAX: usize = 400_000;
 
+/// Bytes of a constant expression. Those of others are written out in it, and could double with each module.
+const CONSTANT_MAX: usize = 256;
+
 type Reencoded<T> = Result<T, reencode::Error<Apart>>;
 
 /// The module that members have become.
@@ -54,9 +57,7 @@ pub(super) fn merge<'a>(
     for ((instance, source), types) in members.iter().zip(&typed) {
         for (kind, index, import) in source.imported() {
             let definition = graph.local(kind, *instance, index)?;
-            if matches!(definition, Definition::Member { .. })
-                || numbering.number(kind, definition).is_some()
-            {
+            if graph.is_of_member(definition) || numbering.number(kind, definition).is_some() {
                 continue;
             }
             let name = numbering.imports.len().to_string();
@@ -71,7 +72,7 @@ pub(super) fn merge<'a>(
             let imported = source.imports[kind as usize].len();
             for index in imported..imported + source.defined(kind) {
                 let (instance, index) = (*instance, number(index));
-                numbering.add(kind, Definition::Member { instance, index });
+                numbering.add(kind, Definition::Item { instance, index });
             }
         }
     }
@@ -303,6 +304,11 @@ impl<'t> Indices<'t> {
                     }
                 }
                 operator => self.instruction(operator)?.encode(&mut bytes),
+            }
+            if bytes.len() > CONSTANT_MAX {
+                return Err(reencode::Error::UserError(Apart::Unknown(
+                    "a long constant",
+                )));
             }
         }
         Ok(bytes)

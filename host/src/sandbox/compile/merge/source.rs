@@ -3,11 +3,24 @@
 use std::collections::HashMap;
 
 use wasmparser::{
-    CompositeInnerType, Data, DataKind, Element, ElementKind, FunctionBody, Global, Import,
-    KnownCustom, MemoryType, Name, Parser, Payload, Table, TypeRef,
+    CompositeInnerType, ConstExpr, Data, DataKind, Element, ElementItems, ElementKind,
+    FunctionBody, Global, Import, KnownCustom, MemoryType, Name, Parser, Payload, Table, TypeRef,
 };
 
 use super::{ALL, Apart, KINDS, Kind, kind_of};
+
+/// Bytes of a page, as a power of two.
+const PAGE_LOG2: u32 = 16;
+
+/// What a module writes to a table or a memory when an instance is made.
+pub(super) struct Segment<'s, 'a> {
+    pub(super) kind: Kind,
+    /// The number of the table or memory in the module.
+    pub(super) index: u32,
+    pub(super) offset: &'s ConstExpr<'a>,
+    /// Elements or bytes.
+    pub(super) length: u64,
+}
 
 /// What a core module has.
 #[derive(Default)]
@@ -21,6 +34,8 @@ pub(super) struct Source<'a> {
     pub(super) memories: Vec<MemoryType>,
     pub(super) globals: Vec<Global<'a>>,
     pub(super) exports: HashMap<&'a str, (Kind, u32)>,
+    /// A name of each item that it exports.
+    pub(super) exported: HashMap<(Kind, u32), &'a str>,
     pub(super) start: Option<u32>,
     pub(super) elements: Vec<Element<'a>>,
     pub(super) data: Vec<Data<'a>>,
@@ -85,6 +100,7 @@ impl<'a> Source<'a> {
                     let export = export?;
                     let item = (kind_of(export.kind)?, export.index);
                     self.exports.insert(export.name, item);
+                    self.exported.insert(item, export.name);
                 }
             }
             Payload::StartSection { func, .. } => self.start = Some(func),
@@ -122,22 +138,64 @@ impl<'a> Source<'a> {
             .flat_map(move |kind| of(kind).map(move |(index, import)| (kind, index, import)))
     }
 
-    /// The tables and memories that it writes to when an instance is made.
-    pub(super) fn written(&self) -> impl Iterator<Item = (Kind, u32)> {
-        let tables = self
-            .elements
-            .iter()
-            .filter_map(|element| match element.kind {
-                ElementKind::Active { table_index, .. } => {
-                    Some((Kind::Table, table_index.unwrap_or_default()))
-                }
-                _ => None,
-            });
-        let memories = self.data.iter().filter_map(|data| match data.kind {
-            DataKind::Active { memory_index, .. } => Some((Kind::Memory, memory_index)),
+    /// What it writes to tables and memories when an instance is made.
+    pub(super) fn segments(&self) -> impl Iterator<Item = Segment<'_, 'a>> {
+        let elements = self.elements.iter().filter_map(|element| {
+            let ElementKind::Active {
+                table_index,
+                offset_expr,
+            } = &element.kind
+            else {
+                return None;
+            };
+            let length = match &element.items {
+                ElementItems::Functions(items) => items.count(),
+                ElementItems::Expressions(_, items) => items.count(),
+            };
+            Some(Segment {
+                kind: Kind::Table,
+                index: table_index.unwrap_or_default(),
+                offset: offset_expr,
+                length: length.into(),
+            })
+        });
+        let data = self.data.iter().filter_map(|data| match &data.kind {
+            DataKind::Active {
+                memory_index,
+                offset_expr,
+            } => Some(Segment {
+                kind: Kind::Memory,
+                index: *memory_index,
+                offset: offset_expr,
+                length: data.data.len() as u64,
+            }),
             DataKind::Passive => None,
         });
-        tables.chain(memories)
+        elements.chain(data)
+    }
+
+    /// The place of an item among those that the module defines.
+    fn own(&self, kind: Kind, index: u32) -> Option<usize> {
+        (index as usize).checked_sub(self.imports[kind as usize].len())
+    }
+
+    /// A global that it defines.
+    pub(super) fn global(&self, index: u32) -> Option<&Global<'a>> {
+        self.globals.get(self.own(Kind::Global, index)?)
+    }
+
+    /// The fewest elements or bytes of a table or a memory that it defines.
+    pub(super) fn least(&self, kind: Kind, index: u32) -> Option<u64> {
+        let index = self.own(kind, index)?;
+        match kind {
+            Kind::Table => Some(self.tables.get(index)?.ty.initial),
+            Kind::Memory => {
+                let memory = self.memories.get(index)?;
+                let page = 1_u64.checked_shl(memory.page_size_log2.unwrap_or(PAGE_LOG2))?;
+                memory.initial.checked_mul(page)
+            }
+            Kind::Function | Kind::Global => None,
+        }
     }
 
     /// The number of its functions and globals, those that it imports included.

@@ -1,15 +1,19 @@
 //! A merged component does what it did before.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
-use proptest::prelude::*;
-use proptest::test_runner::{RngAlgorithm, TestRng};
 use wasmparser::{Parser, Payload};
 use wasmtime::component::{Component, Linker};
-use wasmtime::{Config, Engine, Store, Trap};
+use wasmtime::{Config, Engine, OptLevel, RegallocAlgorithm, Store, Trap};
 
 use super::merged;
+use super::programs::{Program, program};
+use crate::sandbox::compile::job::{Job, Task};
+use crate::sandbox::compile::snapshot;
 use crate::sandbox::program::component_of;
+use crate::sandbox::settings::{Allocation, Settings};
 
 /// The core modules of a component and of its inner ones.
 fn modules(component: &[u8]) -> usize {
@@ -243,6 +247,234 @@ fn no_module_writes_before_code_that_came_before_it() {
     assert_eq!(same(&around(between), 3), (Ok(7), vec![]));
 }
 
+/// A module whose instances pass a memory on. It has two, so it stays.
+const PASSES: &str = r#"
+        (core module $passes (import "a" "memory" (memory 1)) (export "memory" (memory 0)))"#;
+
+/// A memory of an instance that stays.
+const MEMORY: &str = r#"
+        (core module $memory
+            (memory (export "memory") 1)
+            (func (export "get") (result i32) (i32.load8_u (i32.const 0))))
+        (core instance $memory (instantiate $memory))
+        (core instance (instantiate $memory))"#;
+
+#[test]
+fn no_module_writes_later_than_code_that_came_after_it() {
+    // The last module needs a function of the one between, so the merged one would come after it.
+    let between = |what: &str| {
+        component(&format!(
+            r#"{MEMORY}{STARTS}
+            (core module $first (import "a" "memory" (memory 1)) (data (i32.const 0) "\07"))
+            (core module $later (import "b" "needed" (func $needed (result i32)))
+                (func (export "run") (result i32) (call $needed)))
+            (core instance $first (instantiate $first (with "a" (instance $memory))))
+            {what}
+            (core instance $last (instantiate $later (with "b" (instance $between))))"#
+        ))
+    };
+    let starts = STARTS.replace(
+        "(start $start)",
+        r#"(start $start) (func (export "needed") (result i32) (call $get))"#,
+    );
+    let text = between(&format!(
+        r#"{}
+        (core instance $between (instantiate $starts-here
+            (with "a" (instance $memory)) (with "b" (instance (export "note" (func $note))))))
+        (core instance (instantiate $starts-here
+            (with "a" (instance $memory)) (with "b" (instance (export "note" (func $note))))))"#,
+        starts.replace("$starts", "$starts-here")
+    ));
+    assert_eq!(same(&text, 5), (Ok(7), vec![7, 7]));
+}
+
+#[test]
+fn a_start_of_a_component_comes_before_what_came_after_it() {
+    let text = component(
+        r#"
+        (core module $first (func (export "f") (result i32) (i32.const 4)))
+        (component $inner
+            (import "note" (func $noted (param "x" u32)))
+            (core func $note (canon lower (func $noted)))
+            (core module $starts
+                (import "b" "note" (func $note (param i32)))
+                (func $start (call $note (i32.const 1)))
+                (start $start))
+            (core instance (instantiate $starts (with "b" (instance (export "note" (func $note)))))))
+        (core module $later
+            (import "a" "f" (func $f (result i32)))
+            (import "b" "note" (func $note (param i32)))
+            (func $start (call $note (i32.const 2)))
+            (start $start)
+            (func (export "run") (result i32) (call $f)))
+        (core instance $first (instantiate $first))
+        (instance (instantiate $inner (with "note" (func $noted))))
+        (core instance $last (instantiate $later
+            (with "a" (instance $first)) (with "b" (instance (export "note" (func $note))))))"#,
+    );
+    assert_eq!(same(&text, 3), (Ok(4), vec![1, 2]));
+}
+
+#[test]
+fn a_memory_that_is_passed_on_is_the_same_memory() {
+    // The one between writes to the memory of the first one, which it has from another instance.
+    let between = format!(
+        r#"{PASSES}
+        (core instance $passed (instantiate $passes (with "a" (instance $first))))
+        (core instance (instantiate $passes (with "a" (instance $first))))
+        (alias core export $first "memory" (core memory $memory))
+        (core func $noted-there (canon lower (func $noted) (memory $memory)))
+        (core module $writes
+            (import "a" "memory" (memory 1))
+            (import "b" "note" (func $note (param i32)))
+            (data (i32.const 0) "\09"))
+        (core instance (instantiate $writes
+            (with "a" (instance $passed)) (with "b" (instance (export "note" (func $noted-there))))))"#
+    );
+    assert_eq!(same(&around(&between), 4), (Ok(7), vec![]));
+    // One that needs what is passed on needs the first one only.
+    let text = around(&format!(
+        r#"{PASSES}
+        (core instance $passed (instantiate $passes (with "a" (instance $first))))
+        (core instance (instantiate $passes (with "a" (instance $first))))"#
+    ));
+    let text = text.replace(
+        r#"$later (with "a" (instance $first))"#,
+        r#"$later (with "a" (instance $passed))"#,
+    );
+    assert_eq!(same(&text, 2), (Ok(7), vec![]));
+}
+
+#[test]
+fn a_module_whose_start_fails_stays() {
+    // What the one between says comes before the failure.
+    let between = r#"
+        (alias core export $first "memory" (core memory $memory))
+        (core func $noted-there (canon lower (func $noted) (memory $memory)))
+        (core instance (instantiate $starts
+            (with "a" (instance $first)) (with "b" (instance (export "note" (func $noted-there))))))"#;
+    let text = around(&format!("{STARTS}{between}"));
+    let text = text.replace(
+        r#"(import "a" "memory" (memory 1))
+            (data (i32.const 0) "\07")"#,
+        r#"(memory 1) (data (i32.const 65536) "\07")"#,
+    );
+    let failure = "wasm trap: out of bounds memory access".to_owned();
+    assert_eq!(same(&text, 3), (Err(failure.clone()), vec![0]));
+    // One module writes all elements before all bytes.
+    let text = around("")
+        .replace(
+            r#"(memory (export "memory") 1)"#,
+            r#"(memory (export "memory") 1) (data (i32.const 65536) "\07")"#,
+        )
+        .replace(
+            r#"(data (i32.const 0) "\07")"#,
+            "(table 1 funcref) (elem (i32.const 1) func $run) (func $run)",
+        );
+    assert_eq!(same(&text, 2), (Err(failure), vec![]));
+}
+
+#[test]
+fn a_library_joins_past_one_that_writes_elsewhere() {
+    // As in Python: the second last one fills in functions of the host, and the last one fills the table of all.
+    let text = component(
+        r#"
+        (core module $shim
+            (table (export "table") 1 1 funcref)
+            (func (export "later") (param i32) (call_indirect (param i32) (local.get 0) (i32.const 0))))
+        (core module $env
+            (memory (export "memory") 1)
+            (table (export "table") 8 funcref)
+            (global (export "base") i32 (i32.const 3))
+            (func (export "run") (result i32)
+                (call_indirect (param i32) (i32.const 9) (i32.const 4)) (i32.load8_u (i32.const 8))))
+        (core module $init
+            (import "env" "memory" (memory 0))
+            (import "env" "table" (table 0 funcref))
+            (import "env" "base" (global $base i32))
+            (import "shim" "later" (func $later (param i32)))
+            (elem (i32.add (global.get $base) (i32.const 1)) func $later)
+            (data (i32.const 8) "\05"))
+        (core module $fixup
+            (import "shim" "table" (table 1 funcref))
+            (import "" "real" (func $real (param i32)))
+            (elem (i32.const 0) func $real))
+        (core instance $shim (instantiate $shim))
+        (core instance $last (instantiate $env))
+        (core func $real (canon lower (func $noted) (memory (core memory $last "memory"))))
+        (core instance (instantiate $fixup
+            (with "shim" (instance $shim)) (with "" (instance (export "real" (func $real))))))
+        (core instance (instantiate $init (with "env" (instance $last)) (with "shim" (instance $shim))))"#,
+    );
+    assert_eq!(same(&text, 2), (Ok(5), vec![9]));
+}
+
+#[test]
+fn nothing_is_merged_past_a_module_that_cannot_be_read() {
+    // The engine runs no exceptions, so it is only merged here.
+    let text = |tag: &str| {
+        component(&format!(
+            r#"
+            (core module $first (func (export "f") (result i32) (i32.const 4)))
+            (core module $between {tag} (func (export "g")))
+            (core module $later
+                (import "a" "f" (func $f (result i32))) (import "b" "g" (func $g))
+                (func (export "run") (result i32) (call $f)))
+            (core instance $first (instantiate $first))
+            (core instance $between (instantiate $between))
+            (core instance $last (instantiate $later (with "a" (instance $first)) (with "b" (instance $between))))"#
+        ))
+    };
+    let merged = |text: &str| merged(&wat::parse_str(text).unwrap()).map(|merged| modules(&merged));
+    assert_eq!(merged(&text("")), Some(1));
+    assert_eq!(merged(&text("(tag)")), None);
+}
+
+#[test]
+fn a_destructor_stays_the_function_that_it_was() {
+    let text = component(
+        r#"
+        (core module $first
+            (import "b" "note" (func $note (param i32)))
+            (func (export "unused") (param i32))
+            (func (export "ends") (param i32) (call $note (local.get 0)))
+            (func (export "other") (param i32) (call $note (i32.const 1))))
+        (core instance $first (instantiate $first (with "b" (instance (export "note" (func $note))))))
+        (alias core export $first "unused" (core func $unused))
+        (alias core export $first "ends" (core func $ends))
+        (type $resource (resource (rep i32) (dtor (core func $ends))))
+        (core func $new (canon resource.new $resource))
+        (core func $drop (canon resource.drop $resource))
+        (core module $later
+            (import "a" "other" (func $other (param i32)))
+            (import "c" "new" (func $new (param i32) (result i32)))
+            (import "c" "drop" (func $drop (param i32)))
+            (func (export "run") (result i32) (call $drop (call $new (i32.const 8))) (i32.const 3)))
+        (core instance $last (instantiate $later
+            (with "a" (instance $first))
+            (with "c" (instance (export "new" (func $new)) (export "drop" (func $drop))))))"#,
+    );
+    assert_eq!(same(&text, 2), (Ok(3), vec![8]));
+}
+
+#[test]
+fn constants_that_double_with_each_module_are_not_written_out() {
+    let mut core = r#"(core module $one (global (export "g") i32 (i32.const 1)))
+        (core instance $i0 (instantiate $one))"#
+        .to_owned();
+    for index in 1..60 {
+        let before = index - 1;
+        core += &format!(
+            r#"(core module $m{index} (import "a" "g" (global $g i32))
+                (global (export "g") i32 (i32.add (global.get $g) (global.get $g)))
+                (func (export "run") (result i32) (global.get $g)))
+            (core instance $i{index} (instantiate $m{index} (with "a" (instance $i{before}))))"#
+        );
+    }
+    let text = component(&core).replace("$last", "$i59");
+    assert_eq!(same(&text, 60), (Ok(0), vec![]));
+}
+
 #[test]
 fn a_module_with_two_instances_stays() {
     let text = component(
@@ -313,174 +545,182 @@ fn a_mistake_in_a_module_is_still_found() {
     assert_eq!(merged(b"\0asm\x0d\0\x01\0\x01\x02\x03"), None);
 }
 
-/// Numbers of a program that is made up.
-struct Choices<'a>(std::iter::Copied<std::slice::Iter<'a, u8>>);
+/// What a program does: what it says and what its functions return, in order, and how it ends if it fails.
+type Done = (Vec<(char, u32)>, Result<(), String>);
 
-impl Choices<'_> {
-    fn of(&mut self, count: usize) -> usize {
-        usize::from(self.0.next().unwrap_or_default()) % count
+/// Make an instance of a program that is made up, and call all its functions.
+fn played(component: &[u8]) -> Done {
+    let component = Component::new(engine(), component).unwrap();
+    let mut store = Store::new(engine(), Vec::new());
+    let mut linker = Linker::new(engine());
+    let mut root = linker.root();
+    root.func_wrap("note", |mut store: Said<'_>, (noted,): (u32,)| {
+        store.data_mut().push(('n', noted));
+        Ok(())
+    })
+    .unwrap();
+    root.func_wrap("f", |mut store: Said<'_>, (x, d): (u32, u32)| {
+        store.data_mut().push(('f', x ^ (d << 28)));
+        Ok((x.wrapping_mul(3).wrapping_add(1),))
+    })
+    .unwrap();
+    let ty = component.component_type();
+    let names: Vec<_> = ty.exports(engine()).map(|(name, _)| name).collect();
+    let call = || {
+        let instance = linker.instantiate(&mut store, &component)?;
+        store.data_mut().push(('s', 0));
+        for name in names {
+            let function = instance.get_typed_func::<(u32, u32), (u32,)>(&mut store, name)?;
+            let (result,) = function.call(&mut store, (3, 4))?;
+            store.data_mut().push(('r', result));
+        }
+        Ok(())
+    };
+    let ended = call().map_err(
+        |error: wasmtime::Error| match error.downcast_ref::<Trap>() {
+            Some(trap) => trap.to_string(),
+            None => error.to_string(),
+        },
+    );
+    (store.into_data(), ended)
+}
+
+type Said<'a> = wasmtime::StoreContextMut<'a, Vec<(char, u32)>>;
+
+/// An engine for very many programs: it compiles fast, and takes little address space.
+fn engine() -> &'static Engine {
+    static ENGINE: OnceLock<Engine> = OnceLock::new();
+    ENGINE.get_or_init(|| {
+        let mut config = Config::new();
+        config
+            .cranelift_opt_level(OptLevel::None)
+            .cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass)
+            .parallel_compilation(false)
+            .memory_init_cow(false)
+            .memory_reservation(1 << 20)
+            .memory_reservation_for_growth(1 << 20)
+            .memory_guard_size(1 << 16);
+        Engine::new(&config).unwrap()
+    })
+}
+
+/// How many programs had what.
+#[derive(Debug, Default)]
+struct Counts(BTreeMap<&'static str, u32>);
+
+impl Counts {
+    fn add(&mut self, counted: &[(&'static str, bool)]) {
+        for (name, is) in counted {
+            *self.0.entry(name).or_default() += u32::from(*is);
+        }
     }
 }
 
-/// A core module: takes what it imports from those before it, and may run code when it starts.
-fn library(choices: &mut Choices<'_>, index: usize) -> String {
-    let mut text = format!("(core module $m{index}\n");
-    let mut with = String::new();
-    let from = |choices: &mut Choices<'_>| (index > 0).then(|| choices.of(index.max(1)));
-    // A memory, a table and a global are its own or those of another one, and are exported.
-    let shared = [
-        (
-            "memory",
-            "(memory $memory 1)",
-            "(memory $memory (export \"memory\") 1)",
-            "memory",
-        ),
-        (
-            "table",
-            "(table $table 4 funcref)",
-            "(table $table (export \"table\") 4 funcref)",
-            "table",
-        ),
-        (
-            "base",
-            "(global $base i32)",
-            "(global $base (export \"base\") i32 (i32.const 1))",
-            "global",
-        ),
-        (
-            "count",
-            "(global $count (mut i32))",
-            "(global $count (export \"count\") (mut i32) (i32.const 5))",
-            "global",
-        ),
+/// Run a program as it is and in each way that hostler may run it. Returns the ways in which it did something else.
+fn differences(seed: u64, job: &Job, counts: &mut Counts) -> Vec<&'static str> {
+    let Program { text, has } = program(seed);
+    let component = wat::parse_str(&text).unwrap_or_else(|error| panic!("{seed}: {error}\n{text}"));
+    let done = played(&component);
+    let merged_one = merged(&component);
+    // As in its process: wizer panics about what it does not know.
+    let snapshot = catch_unwind(AssertUnwindSafe(|| snapshot::take(job, &component)));
+    let snapshot = snapshot
+        .ok()
+        .and_then(Result::ok)
+        .map(|snapshot| snapshot.component);
+    let merged_snapshot = snapshot.as_deref().and_then(merged);
+    let ways = [
+        ("merged", &merged_one),
+        ("from a snapshot", &snapshot),
+        ("from a snapshot, merged", &merged_snapshot),
     ];
-    let mut own = String::new();
-    for (name, import, definition, kind) in shared {
-        match from(choices).filter(|_| choices.of(4) > 0) {
-            Some(other) => {
-                writeln!(
-                    text,
-                    "(import \"l\" \"{name}\" {import}) (export \"{name}\" ({kind} ${name}))"
-                )
-                .unwrap();
-                write!(with, "(export \"{name}\" ({kind} $i{other} \"{name}\"))").unwrap();
-            }
-            None => writeln!(own, "{definition}").unwrap(),
-        }
-    }
-    writeln!(text, "(import \"l\" \"note\" (func $note (param i32)))").unwrap();
-    with.push_str("(export \"note\" (func $note))");
-    let calls = from(choices);
-    if let Some(other) = calls {
-        writeln!(
-            text,
-            "(import \"l\" \"f\" (func $other (param i32) (result i32)))"
-        )
-        .unwrap();
-        write!(with, "(export \"f\" (func $i{other} \"f\"))").unwrap();
-    }
-    text.push_str(&own);
-    let at = choices.of(3);
-    match choices.of(3) {
-        0 => {}
-        1 => writeln!(text, "(elem (global.get $base) func $f $g)").unwrap(),
-        _ => writeln!(text, "(elem (i32.const {at}) func $g)").unwrap(),
-    }
-    if choices.of(2) > 0 {
-        writeln!(text, "(data (i32.const {at}) \"\\0{index}\\01\")").unwrap();
-    }
-    let steps: String = (0..choices.of(4) + 1)
-        .map(|_| match choices.of(6) {
-            0 => "(global.set $count (i32.add (global.get $count) (local.get $x)))".to_owned(),
-            1 => format!("(i32.store8 (i32.const {at}) (i32.add (local.get $x) (global.get $count)))"),
-            2 => "(local.set $x (i32.add (local.get $x) (i32.load (i32.const 0))))".to_owned(),
-            3 => format!("(local.set $x (call_indirect $table (param i32) (result i32) (local.get $x) (i32.const {at})))"),
-            4 if calls.is_some() => "(local.set $x (call $other (local.get $x)))".to_owned(),
-            _ => "(call $note (local.get $x))".to_owned(),
-        })
-        .collect();
-    writeln!(
-        text,
-        "(func $f (export \"f\") (param $x i32) (result i32) {steps} (local.get $x))
-         (func $g (param $x i32) (result i32) (i32.add (local.get $x) (i32.const {index})))
-         (func (export \"run\") (result i32) (call $f (i32.const 3)))"
-    )
-    .unwrap();
-    if choices.of(6) == 0 {
-        text.push_str("(func $start (drop (call $f (i32.const 1)))) (start $start)");
-    }
-    writeln!(
-        text,
-        ")\n(core instance $i{index} (instantiate $m{index} (with \"l\" (instance {with}))))"
-    )
-    .unwrap();
-    text
+    let differing = ways.into_iter().filter(|(_, component)| {
+        component
+            .as_ref()
+            .is_some_and(|component| played(component) != done)
+    });
+    let differing = differing.map(|(way, _)| way).collect();
+
+    let starts = done.0.iter().any(|(what, _)| *what == 's');
+    let is_merged = merged_one.is_some();
+    counts.add(&[
+        ("programs", true),
+        ("with inner components", has.inner),
+        ("with two instances of a component", has.inner_twice),
+        ("with two instances of a module", has.twice),
+        ("with components that pass on", has.shim),
+        ("with 64-bit memories", has.wide),
+        ("with unread modules", has.unread),
+        ("with starts", has.starts),
+        ("with segments outside", has.outside),
+        ("fail at the start", !starts),
+        ("fail in a call", starts && done.1.is_err()),
+        ("end well", done.1.is_ok()),
+        ("merged", is_merged),
+        (
+            "merged: to one module",
+            merged_one.as_deref().is_some_and(|it| modules(it) == 1),
+        ),
+        ("merged: with inner components", is_merged && has.inner),
+        (
+            "merged: with two instances of a component",
+            is_merged && has.inner_twice,
+        ),
+        (
+            "merged: with two instances of a module",
+            is_merged && has.twice,
+        ),
+        (
+            "merged: with components that pass on",
+            is_merged && has.shim,
+        ),
+        ("merged: with 64-bit memories", is_merged && has.wide),
+        ("merged: with unread modules", is_merged && has.unread),
+        ("merged: with starts", is_merged && has.starts),
+        ("merged: that fail at the start", is_merged && !starts),
+        ("from a snapshot", snapshot.is_some()),
+        ("from a snapshot, merged", merged_snapshot.is_some()),
+        (
+            "from a snapshot, merged: with components that pass on",
+            merged_snapshot.is_some() && has.shim,
+        ),
+    ]);
+    differing
 }
 
-/// Some libraries, and at times a function that needs the memory of one of them, which keeps others apart.
-fn program(bytes: &[u8]) -> String {
-    let mut choices = Choices(bytes.iter().copied());
-    let count = choices.of(5) + 2;
-    let mut core = String::new();
-    for index in 0..count {
-        let mut library = library(&mut choices, index);
-        if index > 0 && choices.of(5) == 0 {
-            let of = choices.of(index);
-            library = library.replace(
-                "(export \"note\" (func $note))",
-                "(export \"note\" (func $needs))",
-            );
-            library = library.replace("$needs", &format!("$needs{index}"));
-            library = format!(
-                "(core func $needs{index} (canon lower (func $noted) (memory (core memory $i{of} \"memory\"))))\n{library}"
-            );
-        }
-        core.push_str(&library);
-    }
-    component(&core).replace("$last", &format!("$i{}", count - 1))
-}
+/// The programs of a run of all tests.
+const RUNS: u64 = 200;
 
-/// The programs are worth something: many are merged, run code, and end well.
+/// `HOSTLER_MERGE_RUNS` has the number of programs, and `HOSTLER_MERGE_SEED` the first of them.
 #[test]
-fn made_up_programs_are_merged_and_run() {
-    let mut random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
-    let (mut whole, mut apart, mut well) = (0, 0, 0);
-    for _ in 0..200 {
-        let mut bytes = [0; 100];
-        random.fill_bytes(&mut bytes);
-        let component = wat::parse_str(program(&bytes)).unwrap();
-        let merged = merged(&component).map(|merged| modules(&merged));
-        whole += u32::from(merged == Some(1));
-        apart += u32::from(merged != Some(1));
-        let (result, notes) = run(&component);
-        well += u32::from(result.is_ok() && !notes.is_empty());
-    }
-    println!("{whole} became one module, {apart} did not; {well} ended well");
-    assert!(whole > 40 && apart > 40 && well > 20);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
-
-    #[test]
-    fn programs_of_several_libraries_do_the_same_when_they_are_merged(
-        bytes in prop::collection::vec(any::<u8>(), 100)
-    ) {
-        let text = program(&bytes);
-        let component = wat::parse_str(&text).unwrap();
-        if let Some(merged) = merged(&component) {
-            prop_assert!(modules(&merged) < modules(&component));
-            let ((result, notes), (expected, noted)) = (run(&merged), run(&component));
-            // The starts of several instances take some fuel more than the start of one.
-            let is_cut = [&result, &expected].iter().any(|result| {
-                matches!(result, Err(trap) if trap.contains("fuel") || trap.contains("stack"))
-            });
-            if is_cut {
-                let seen = notes.len().min(noted.len());
-                prop_assert_eq!(&notes[..seen], &noted[..seen], "{}", text);
-            } else {
-                prop_assert_eq!((result, notes), (expected, noted), "{}", text);
-            }
+fn made_up_programs_do_the_same_when_they_are_merged_and_begin_from_snapshots() {
+    let number = |variable: &str| std::env::var(variable).ok()?.parse::<u64>().ok();
+    let runs = number("HOSTLER_MERGE_RUNS").unwrap_or(RUNS);
+    let first = number("HOSTLER_MERGE_SEED").unwrap_or(0);
+    let job = Job::new(
+        Task::Snapshot,
+        &Settings::default(),
+        Allocation::OnDemand,
+        1,
+    );
+    let (mut counts, mut differing) = (Counts::default(), Vec::new());
+    for seed in first..first + runs {
+        let ways = differences(seed, &job, &mut counts);
+        if !ways.is_empty() {
+            println!("{seed}: {ways:?}");
+            differing.push(seed);
         }
     }
+    println!("{counts:#?}");
+    // A generator whose programs are never merged would prove nothing.
+    let never = counts.0.iter().find(|(_, count)| **count == 0);
+    assert!(runs < RUNS || never.is_none(), "{never:?}");
+    if let Some(seed) = differing.first() {
+        println!("{}", program(*seed).text);
+    }
+    assert!(
+        differing.is_empty(),
+        "{} of {runs}: {differing:?}",
+        differing.len()
+    );
 }

@@ -1,0 +1,1 @@
+../../js/runtime/async.js
