@@ -64,11 +64,8 @@ impl Scene {
             self.raw.ask("DEL orders").await;
             self.published.clear();
             self.publish_all("ack", 300).await;
-            let mut slow = Vec::new();
-            for _ in 0..20 {
-                self.publish("ack").await;
-                slow.push(self.publish("sleep:300").await);
-            }
+            // One behind the other: a host that reads a few messages ahead has some of them in its buffer.
+            let slow = self.publish_all("sleep:300", 20).await;
             let host = options.ready().await;
             eventually("a slow one has started", async || {
                 slow.iter().any(|id| host.witness().starts(id) > 0)
