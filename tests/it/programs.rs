@@ -285,7 +285,7 @@ async fn granted_directories_are_read_and_never_written() {
             "{lines:?} {report:?}"
         );
         if let Outcome::Fault(fault) = &report.outcome {
-            let said = "more than 64 resource handles (the most where they may be open files)";
+            let said = "more than 64 open files, directories and sockets";
             assert!(fault.detail.contains(said), "{fault}");
         }
     }

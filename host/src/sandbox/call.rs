@@ -243,7 +243,6 @@ impl Loaded {
         let context = ErrorContext {
             limits: &self.shared.limits,
             denied: live.store.data().limiter.denied(),
-            handles: live.store.data().table.max_capacity(),
             instantiated: live.is_made(),
         };
         let is_error = matches!(end, End::Returned(Err(_)));

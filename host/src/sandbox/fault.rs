@@ -60,8 +60,6 @@ pub(super) struct ErrorContext<'a> {
     pub(super) limits: &'a Limits,
     /// The last request for memory that the limiter denied during the call.
     pub(super) denied: Option<Denied>,
-    /// The most handles of the instance.
-    pub(super) handles: usize,
     /// Whether the instance was made. Before that, a fault does not count as an attempt.
     pub(super) instantiated: bool,
 }
@@ -129,10 +127,7 @@ impl ErrorContext<'_> {
             return (FaultKind::MemoryLimit, many.to_string());
         }
         if let Some(ResourceTableError::Full) = error.downcast_ref() {
-            return (
-                FaultKind::MemoryLimit,
-                too_many_handles(self.handles, limits),
-            );
+            return (FaultKind::MemoryLimit, self.too_many_handles());
         }
         match error.downcast_ref::<Trap>() {
             Some(Trap::StackOverflow) => {
@@ -159,8 +154,7 @@ impl ErrorContext<'_> {
             return (FaultKind::OutputLimit, detail);
         }
         if root.contains(HANDLES_EXHAUSTED) {
-            let detail = too_many_handles(limits.handles, limits);
-            return (FaultKind::MemoryLimit, detail);
+            return (FaultKind::MemoryLimit, self.too_many_handles());
         }
         if let (false, Some(denied)) = (self.instantiated, self.denied) {
             return (FaultKind::MemoryLimit, denied.describe(limits));
@@ -176,14 +170,13 @@ impl ErrorContext<'_> {
         // No guest code was running: the result does not have the type of the interface.
         (FaultKind::BadOutcome, root)
     }
-}
 
-fn too_many_handles(most: usize, limits: &Limits) -> String {
-    let why = match most < limits.handles {
-        true => "the most where they may be open files",
-        false => "limit `handles`",
-    };
-    format!("more than {most} resource handles ({why})")
+    fn too_many_handles(&self) -> String {
+        format!(
+            "more than {} resource handles (limit `handles`)",
+            self.limits.handles
+        )
+    }
 }
 
 /// A fault of a guest that gave up, with the last line that it wrote to stderr in front: a trap alone says

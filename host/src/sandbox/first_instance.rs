@@ -79,7 +79,6 @@ pub(super) async fn make<T>(
     let context = ErrorContext {
         limits: &shared.limits,
         denied: store.data().limiter.denied(),
-        handles: store.data().table.max_capacity(),
         instantiated: false,
     };
     let seen = context
