@@ -121,7 +121,7 @@ impl Names {
         drop(asked);
         let question = Question {
             questions: Arc::clone(&self.questions),
-            name: name.to_owned(),
+            name: Some(name.to_owned()),
             answer: sender,
             _seat: seat,
         };
@@ -142,21 +142,30 @@ impl Questions {
 /// A question, on its thread.
 struct Question {
     questions: Arc<Questions>,
-    name: String,
+    /// `None`: no caller can join it any more.
+    name: Option<String>,
     answer: watch::Sender<Answer>,
     _seat: OwnedSemaphorePermit,
 }
 
 impl Question {
-    fn ask(self) {
-        let answer = (self.questions.ask)(&self.name).map_err(Arc::new);
-        self.answer.send_replace(Some(answer));
+    fn ask(mut self) {
+        let answer = (self.questions.ask)(self.name.as_deref().unwrap_or_default());
+        // First of all: a caller that comes after the answer has to get a new one.
+        self.close();
+        self.answer.send_replace(Some(answer.map_err(Arc::new)));
+    }
+
+    fn close(&mut self) {
+        if let Some(name) = self.name.take() {
+            self.questions.asked.lock().remove(&name);
+        }
     }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
-        self.questions.asked.lock().remove(&self.name);
+        self.close();
     }
 }
 
@@ -212,6 +221,16 @@ mod tests {
         // The next one asks again.
         names.addresses("silent.test").await.unwrap();
         assert_eq!(asked.lock().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_caller_never_gets_an_answer_from_before_it_asked() {
+        let (names, asked, _silence) = names(1);
+        for n in 1..=1_000 {
+            names.addresses("name.test").await.unwrap();
+            assert_eq!(asked.lock().len(), n);
+            assert!(names.questions.asked.lock().is_empty());
+        }
     }
 
     #[tokio::test]
