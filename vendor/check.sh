@@ -1,17 +1,17 @@
 #!/bin/sh
 # Compares vendor/wasmtime with the published crate: nothing may differ but what vendor/wasmtime.patch says.
-# `tests/bench/reset` is locked to the published crate, with its checksum: cargo fetches it from there.
+# `vendor/published` is locked to the published crate, with its checksum: cargo fetches it from there.
 set -eu
 # What `diff` says is compared, too.
 export LC_ALL=C
 cd "$(dirname "$0")/.."
 version=48.0.8
 mended=src/runtime/vm/sys/unix/pagemap.rs
-study=tests/bench/reset/Cargo.toml
-${CARGO:-cargo} fetch --quiet --locked --manifest-path $study
-manifest=$(${CARGO:-cargo} metadata --locked --offline --format-version 1 --manifest-path $study |
+lock=vendor/published/Cargo.toml
+${CARGO:-cargo} fetch --quiet --locked --manifest-path $lock
+manifest=$(${CARGO:-cargo} metadata --locked --offline --format-version 1 --manifest-path $lock |
   grep -o "\"[^\"]*/wasmtime-$version/Cargo.toml\"" | head -n 1 | tr -d '"')
-[ -n "$manifest" ] || { echo "tests/bench/reset is not locked to wasmtime $version" >&2; exit 1; }
+[ -n "$manifest" ] || { echo "vendor/published is not locked to wasmtime $version" >&2; exit 1; }
 published=$(dirname "$manifest")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -33,7 +33,6 @@ pub mod admin;
 pub mod cli;
 pub mod config;
 pub mod dead_letter;
-pub mod delivery;
 #[cfg(test)]
 mod docs;
 pub mod effects;
@@ -55,4 +54,5 @@ pub mod telemetry;
 mod tls;
 pub mod trial;
 pub mod ui;
-pub mod wire;
+
+pub use hostler_core::{delivery, wire};

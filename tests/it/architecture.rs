@@ -206,8 +206,15 @@ const IMPURE: &[&str] = &[
     "tracing::",
 ];
 
-fn source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/src")
+/// The sources of the crates: those of the host, and of the core below it.
+fn sources() -> [PathBuf; 2] {
+    ["../host/src", "../host/core/src"].map(|path| Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
+}
+
+/// The path of a file below the sources of its crate.
+fn relative(path: &Path) -> &Path {
+    let below = |source: &PathBuf| path.strip_prefix(source).ok();
+    sources().iter().find_map(below).unwrap()
 }
 
 fn files(dir: &Path, out: &mut Vec<PathBuf>) {
@@ -235,8 +242,7 @@ fn code(path: &Path) -> Vec<(usize, String)> {
 }
 
 fn room_of(path: &Path) -> String {
-    let relative = path.strip_prefix(source()).unwrap();
-    relative
+    relative(path)
         .components()
         .next()
         .unwrap()
@@ -255,7 +261,9 @@ fn is_model(path: &Path) -> bool {
 
 fn all() -> Vec<PathBuf> {
     let mut all = Vec::new();
-    files(&source(), &mut all);
+    for source in sources() {
+        files(&source, &mut all);
+    }
     assert!(all.len() > 30, "where is the source?");
     all
 }
@@ -351,7 +359,7 @@ fn modules() -> BTreeMap<Module, Source> {
     let files = all().into_iter().filter(|path| !is_model(path));
     files
         .map(|path| {
-            let relative = path.strip_prefix(source()).unwrap().with_extension("");
+            let relative = relative(&path).with_extension("");
             let mut module: Module = relative
                 .components()
                 .map(|part| part.as_os_str().to_string_lossy().into_owned())

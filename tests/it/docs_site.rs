@@ -109,6 +109,54 @@ fn every_link_between_pages_has_a_target() {
     assert!(checked > 150, "{checked}");
 }
 
+/// The paths of this repository that stand in a text as code: those that begin with one of its folders.
+fn paths(text: &str) -> Vec<String> {
+    let folders = [
+        "host",
+        "tests",
+        "docs",
+        "wit",
+        "guest-examples",
+        "packaging",
+        "vendor",
+    ];
+    let codes = prose(text).flat_map(|line| line.split('`').skip(1).step_by(2));
+    let words = codes.flat_map(|code| code.split([' ', ':']));
+    let is_path = |word: &&str| {
+        let begins = |folder: &&str| {
+            word.strip_prefix(*folder)
+                .is_some_and(|rest| rest.starts_with('/'))
+        };
+        folders.iter().any(|folder| begins(&folder)) && !word.contains(['<', '*', '{', '$'])
+    };
+    words.filter(is_path).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_path_of_this_repository_that_a_page_names_exists() {
+    let mut pages: Vec<PathBuf> = pages()
+        .into_iter()
+        .map(|page| Path::new("docs").join(page))
+        .collect();
+    let others = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "vendor/README.md",
+    ];
+    pages.extend(others.map(PathBuf::from));
+    let mut checked = 0;
+    for page in pages {
+        let text = std::fs::read_to_string(repository().join(&page)).unwrap();
+        for path in paths(&text) {
+            let exists = repository().join(&path).exists();
+            assert!(exists, "{}: `{path}` does not exist", page.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 100, "{checked}");
+}
+
 #[test]
 fn every_alert_has_a_runbook_and_only_metrics_that_exist() {
     let rules = repository().join("docs/monitoring/hostler.rules.yml");

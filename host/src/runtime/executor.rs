@@ -20,7 +20,6 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::delivery::ledger::{Event, Time};
-use crate::delivery::rules::Rule;
 use crate::delivery::trace::Traced;
 use crate::runtime::Clock;
 use crate::runtime::fault_point::{self, Point};
@@ -159,7 +158,7 @@ impl Shared {
 
     fn has_lease(&self, ticket: &Ticket, now: Time) -> bool {
         let age = now.saturating_sub(ticket.leased());
-        age < self.min_idle || !Rule::LeaseBeforeStart.holds()
+        age < self.min_idle
     }
 
     /// The event of a ticket that the gate turns away.

@@ -1,19 +1,16 @@
 //! What each target does with arbitrary bytes: read them as somebody's message, and hold the promises
 //! of the layout. A panic is a finding; so is memory that the bytes do not account for.
 
-#[cfg(not(test))]
-use crate::hostler;
-
 use bytes::Bytes;
-use hostler::delivery::death::{BYTES_MAX, RECORDS_MAX};
-use hostler::delivery::message::Headers;
-use hostler::delivery::policy::{Reason, Rejection};
-use hostler::wire::codec::BodyCodec;
-use hostler::wire::dead_letter::{self, Context, replay};
-use hostler::wire::line::{self, Line};
-use hostler::wire::list::{self, Codec, Framing};
-use hostler::wire::stream::{self, MissingBody, Options};
-use hostler::wire::{death as history, envelope as envelopes, frame as frames};
+use hostler_core::delivery::death::{BYTES_MAX, RECORDS_MAX};
+use hostler_core::delivery::message::Headers;
+use hostler_core::delivery::policy::{Reason, Rejection};
+use hostler_core::wire::codec::BodyCodec;
+use hostler_core::wire::dead_letter::{self, Context, replay};
+use hostler_core::wire::line::{self, Line};
+use hostler_core::wire::list::{self, Codec, Framing};
+use hostler_core::wire::stream::{self, MissingBody, Options};
+use hostler_core::wire::{death as history, envelope as envelopes, frame as frames};
 
 /// The name of a target, and its body.
 pub type Target = (&'static str, fn(&[u8]));

@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(functions, listed);
 
         // The first cell of each row of a table.
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/keys.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/keys.md");
         let page = std::fs::read_to_string(page).unwrap();
         let cells: Vec<&str> = page
             .lines()

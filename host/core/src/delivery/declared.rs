@@ -1,6 +1,7 @@
 //! Facts of an interface, each declared once with its meaning: tables and documentation come from there.
 
 /// An enum with `ALL`, a value for each variant, and the doc comment of each variant as `meaning`.
+#[macro_export]
 macro_rules! declared {
     (
         $(#[$outer:meta])*
@@ -27,9 +28,10 @@ macro_rules! declared {
         }
     };
 }
-pub(crate) use declared;
+pub use declared;
 
 /// The names of headers, each with its meaning, and all of them as `HEADERS`.
+#[macro_export]
 macro_rules! headers {
     ($($(#[doc = $meaning:literal])+ $constant:ident = $name:literal;)+) => {
         $($(#[doc = $meaning])+ pub const $constant: &str = $name;)+
@@ -39,4 +41,4 @@ macro_rules! headers {
             &[$(($name, concat!($($meaning),+).trim_ascii())),+];
     };
 }
-pub(crate) use headers;
+pub use headers;

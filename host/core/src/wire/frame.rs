@@ -89,7 +89,7 @@ fn read_number(value: &[u8], at: usize) -> Option<(usize, usize)> {
 }
 
 /// The range of the text whose length is at this position, and the position after the text.
-pub(crate) fn read_text(value: &[u8], at: usize) -> Option<(std::ops::Range<usize>, usize)> {
+pub fn read_text(value: &[u8], at: usize) -> Option<(std::ops::Range<usize>, usize)> {
     let (len, start) = read_number(value, at)?;
     let end = start.checked_add(len).filter(|end| *end <= value.len())?;
     Some((start..end, end))

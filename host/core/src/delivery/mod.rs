@@ -22,7 +22,7 @@ pub mod attempt;
 pub mod backoff;
 pub mod batch;
 pub mod death;
-pub(crate) mod declared;
+pub mod declared;
 pub mod effect;
 pub mod key_value;
 pub mod ledger;

@@ -1,0 +1,1 @@
+//! Holds a lock file: see `Cargo.toml`.
