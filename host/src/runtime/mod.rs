@@ -57,14 +57,11 @@ pub use handler::{Batching, Call, Handler, Report, Verdicts};
 /// Longer than any host lives, and short enough to be added to any time.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-impl Policy {
-    /// These rules on a queue with this guarantee.
-    #[must_use]
-    fn on(self, guarantee: Guarantee) -> Self {
-        match guarantee {
-            Guarantee::AtLeastOnce => self,
-            Guarantee::AtMostOnce => self.at_most_once(),
-        }
+/// These rules on a queue with this guarantee.
+fn policy_on(policy: Policy, guarantee: Guarantee) -> Policy {
+    match guarantee {
+        Guarantee::AtLeastOnce => policy,
+        Guarantee::AtMostOnce => policy.at_most_once(),
     }
 }
 
@@ -119,7 +116,7 @@ impl Settings {
             Guarantee::AtLeastOnce => self,
             Guarantee::AtMostOnce => Self {
                 ledger: LedgerSettings {
-                    policy: self.ledger.policy.on(guarantee),
+                    policy: policy_on(self.ledger.policy, guarantee),
                     min_idle: NEVER,
                     orphan_scan: NEVER,
                     due_scan: NEVER,

@@ -37,7 +37,6 @@ pub(crate) enum Rule {
     #[cfg(test)]
     RenewalChecks,
     /// 12: nothing starts unless its lease was confirmed within `min_idle`.
-    #[cfg(test)]
     LeaseBeforeStart,
     /// 13: a parked delivery that the set does not name is due now.
     #[cfg(test)]

@@ -50,7 +50,6 @@ impl Framing {
 
 /// Why a value cannot be written.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Error {
     /// The value does not fit into a frame or an envelope.
     #[error(transparent)]

@@ -27,7 +27,7 @@ use crate::runtime::slot_events::{self, EventReceiver};
 use crate::runtime::ticket::Ticket;
 use crate::runtime::ticket_queue::{self, TicketSender};
 use crate::runtime::workers::{Completion, Workers};
-use crate::runtime::{Clock, Rules, Settings};
+use crate::runtime::{Clock, Rules, Settings, policy_on};
 use crate::sandbox::LogSink;
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::metrics::Metrics;
@@ -310,7 +310,7 @@ impl Driver {
                     queue,
                     paused,
                 } = *rules;
-                let policy = policy.on(self.queue.guarantee());
+                let policy = policy_on(policy, self.queue.guarantee());
                 let starts_max = policy.limit.starts_max();
                 let max_attempts = &self.shared.max_attempts;
                 max_attempts.store(starts_max, Ordering::Relaxed);
