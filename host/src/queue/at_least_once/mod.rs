@@ -245,9 +245,9 @@ pub(super) trait AtLeastOnce {
     /// Add a delivery to such a call: of a stream, what stands behind its id. Its copy follows.
     fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd);
 
-    /// The call that takes a delivery off the queue behind its copy, in one transaction with it; `None` if
-    /// the kind has copies of one value only.
-    fn discard_copied_call(&self, _settlement: &Settlement, _key: &str) -> Option<Cmd> {
+    /// The call that takes a delivery off the queue behind its copy, in one transaction with it, and its script;
+    /// `None` if the kind has copies of one value only.
+    fn discard_copied_call(&self, _settlement: &Settlement, _key: &str) -> Option<(Script, Cmd)> {
         None
     }
 
