@@ -404,7 +404,16 @@ pub(super) async fn maintain<Q: AtLeastOnce>(queue: &Q) -> Result<Maintenance, E
     let mut done = base.counts.take();
     let kept = async {
         base.terms.stay_known(&base.commands).await?;
+        let (before_ms, steps_back) = (base.time.now_ms(), base.time.steps_back());
         base.time.read(&base.commands).await?;
+        if let Some(dedup) = base
+            .dedup
+            .as_ref()
+            .filter(|_| base.time.steps_back() != steps_back)
+        {
+            let before = dedup.marks(queue.key(), queue.group(), before_ms);
+            before.count_from_now(&base.commands).await?;
+        }
         overflow::shorten(queue, &mut done).await?;
         queue.keep_tidy(&mut done).await?;
         base.outboxes.look_for_others(&base.commands).await
