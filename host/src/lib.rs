@@ -31,6 +31,7 @@
 
 pub mod admin;
 pub mod cli;
+mod clock;
 pub mod config;
 pub mod dead_letter;
 #[cfg(test)]

@@ -1,5 +1,6 @@
 /* The clock of a machine that is wrong. Preloaded. It is wrong by TEST_CLOCK_SKEW seconds, or by the number of
-   seconds in the first eight bytes of the file TEST_CLOCK_FILE, which may change. */
+   seconds in the first eight bytes of the file TEST_CLOCK_FILE, which may change. And its monotonic clock has stood
+   still for the nanoseconds in the next eight bytes, as while a machine is suspended. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -19,10 +20,16 @@ __attribute__((constructor)) static void begin(void) {
   fixed = skew ? atol(skew) : 0;
   int fd = file ? open(file, O_RDONLY) : -1;
   if (fd >= 0) {
-    void *page = mmap(0, sizeof *shared, PROT_READ, MAP_SHARED, fd, 0);
+    void *page = mmap(0, 2 * sizeof *shared, PROT_READ, MAP_SHARED, fd, 0);
     if (page != MAP_FAILED) shared = page;
     close(fd);
   }
+}
+
+static void stand_still(struct timespec *time) {
+  int64_t ns = (int64_t)time->tv_sec * 1000000000 + time->tv_nsec - shared[1];
+  time->tv_sec = ns / 1000000000;
+  time->tv_nsec = ns % 1000000000;
 }
 
 static int64_t skew(void) { return shared ? *shared : fixed; }
@@ -32,6 +39,7 @@ int clock_gettime(clockid_t id, struct timespec *time) {
   if (!failed && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) {
     time->tv_sec += skew();
   }
+  if (!failed && shared && (id == CLOCK_MONOTONIC || id == CLOCK_MONOTONIC_COARSE)) stand_still(time);
   return (int)failed;
 }
 

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::host::HostOptions;
 use crate::redis::RedisOptions;
@@ -47,11 +48,26 @@ impl Skewed {
     /// A server whose clock is wrong by as many seconds as [`Skewed::set`] says, at any time.
     #[must_use]
     pub fn server(&self) -> RedisOptions {
-        self.set(0);
+        self.write([0, 0]);
         let library = self.library.display().to_string();
         RedisOptions::default()
             .variable("LD_PRELOAD", &library)
             .variable("TEST_CLOCK_FILE", &self.clock().display().to_string())
+    }
+
+    /// This host, on a machine that has been suspended for as long as [`Skewed::suspended`] says.
+    #[must_use]
+    pub fn suspendable(&self, host: HostOptions) -> HostOptions {
+        self.write([0, 0]);
+        let library = self.library.display().to_string();
+        host.variable("LD_PRELOAD", &library)
+            .variable("TEST_CLOCK_FILE", &self.clock().display().to_string())
+    }
+
+    /// The machine of that host was suspended for this long, all in all: its monotonic clock stood still.
+    pub fn suspended(&self, time: Duration) {
+        let ns = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        self.write([0, ns]);
     }
 
     /// Let the clock of that server be wrong by so many seconds.
@@ -60,6 +76,10 @@ impl Skewed {
     ///
     /// If the file cannot be written.
     pub fn set(&self, seconds: i64) {
+        self.write([seconds, 0]);
+    }
+
+    fn write(&self, words: [i64; 2]) {
         let clock = File::options()
             .create(true)
             .truncate(false)
@@ -67,7 +87,7 @@ impl Skewed {
             .open(self.clock());
         // In place: the server has mapped this very file.
         clock
-            .and_then(|mut clock| clock.write_all(&seconds.to_ne_bytes()))
+            .and_then(|mut clock| clock.write_all(words.map(i64::to_ne_bytes).as_flattened()))
             .expect("the clock can be set");
     }
 

@@ -21,6 +21,7 @@ use crate::dlq_scene::{Found, Kind, Scene, Served, on_both, running, three, unti
 on_both! {
     a_message_expires_by_its_header_at_the_claim
     an_expiry_in_seconds_is_malformed_and_not_expired
+    an_expiry_that_is_not_a_number_is_malformed
     a_message_expires_while_its_delay_lasts
     a_message_expires_in_the_buffer_of_a_busy_host
     a_message_expires_by_the_time_to_live_of_the_queue
@@ -78,6 +79,21 @@ async fn an_expiry_in_seconds_is_malformed_and_not_expired(kind: Kind) {
     died_unstarted(&dead, "malformed");
     let said = format!("`x-expires-at` is {in_an_hour}: it is in epoch milliseconds");
     assert!(dead.detail().starts_with(&said), "{dead:?}");
+}
+
+/// It would never expire, although its producer wants it to.
+async fn an_expiry_that_is_not_a_number_is_malformed(kind: Kind) {
+    for expiry in ["soon", "2026-01-01T00:00:00Z", "-1", ""] {
+        let scene = Scene::new(kind).await;
+        scene
+            .put(scene.key(), "ack", &[("x-expires-at", expiry)])
+            .await;
+        scene.serve(scene.own(), three()).await;
+        let dead = scene.only_dead().await;
+        died_unstarted(&dead, "malformed");
+        let said = "`x-expires-at` is not a number: it is in epoch milliseconds";
+        assert_eq!(dead.detail(), said, "{expiry}");
+    }
 }
 
 async fn a_message_expires_while_its_delay_lasts(kind: Kind) {

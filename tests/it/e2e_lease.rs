@@ -1,6 +1,9 @@
 //! Leases are renewed for as long as a host holds a message.
 
+use std::time::Instant;
+
 use hostler_tests::redis::eventually;
+use hostler_tests::skew::Skewed;
 use hostler_tests::witness::Witness;
 
 use crate::e2e_scene::Scene;
@@ -74,5 +77,34 @@ async fn a_message_in_the_buffer_keeps_its_lease() {
     }
     for host in &ended {
         assert_eq!(host.expect_code(0).json()["orphans_recovered"], 0);
+    }
+}
+
+/// The monotonic clock stands still in a suspended machine. By that clock, the leases are young.
+#[tokio::test]
+async fn a_machine_that_was_suspended_starts_nothing_that_others_have() {
+    let mut scene = Scene::new().await;
+    let skewed = Skewed::new();
+    let options = scene.host().flags("min-idle=3s concurrency=1");
+    let suspendable = skewed.suspendable(options.clone());
+    let (host, slow) = scene.host_with_a_buffer(&suspendable).await;
+    let since = Instant::now();
+    host.pause().await;
+    let before = host.witness();
+    let other = options.flag("concurrency", "20").ready().await;
+    scene.emptied().await;
+    other.drain().await.expect_code(0);
+    skewed.suspended(since.elapsed());
+    host.resume();
+    // It comes behind all that the host had read.
+    let last = scene.publish("ack").await;
+    eventually("the host goes on", async || {
+        host.witness().starts(&last) == 1
+    })
+    .await;
+    let ended = host.drain().await;
+    ended.expect_code(0);
+    for id in slow.iter().filter(|id| before.starts(id) == 0) {
+        assert_eq!(ended.witness().starts(id), 0, "{id}");
     }
 }

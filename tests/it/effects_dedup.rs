@@ -7,6 +7,7 @@ use hostler_tests::command;
 use hostler_tests::guests::guest;
 use hostler_tests::host::HostOptions;
 use hostler_tests::redis::eventually;
+use hostler_tests::skew::Skewed;
 
 use crate::scene::{self, Kind, on_both};
 
@@ -19,6 +20,8 @@ on_both! {
     a_full_memory_of_ids_says_so_and_loses_nothing
     acks_that_only_mark_pass_without_memory
     an_id_is_forgotten_after_the_window
+    an_id_stays_known_when_the_clock_of_the_server_is_set_back
+    marks_of_a_clock_that_was_ahead_go_after_a_window
 }
 
 fn host(scene: &Scene, kind: Kind) -> HostOptions {
@@ -182,6 +185,47 @@ async fn an_id_is_forgotten_after_the_window(kind: Kind) {
     .await;
     publish(&scene, kind, "1", "ack").await;
     assert_eq!(options.finish().await.json()["attempts"], 1);
+}
+
+async fn an_id_stays_known_when_the_clock_of_the_server_is_set_back(kind: Kind) {
+    let skewed = Skewed::new();
+    let scene = Scene::with(skewed.server()).await;
+    publish(&scene, kind, "1", "ack").await;
+    let ended = host(&scene, kind).finish().await;
+    assert_eq!(ended.json()["attempts"], 1);
+    // By a half of the window, and by all of it.
+    for minutes in [-30, -60] {
+        skewed.set(minutes * 60);
+        publish(&scene, kind, "1", "ack").await;
+        let ended = host(&scene, kind).finish().await;
+        assert_eq!(ended.json()["attempts"], 0, "{minutes} min");
+    }
+}
+
+/// What a clock marks that is a day ahead would stay for a day, and is not among the ids that are counted.
+async fn marks_of_a_clock_that_was_ahead_go_after_a_window(kind: Kind) {
+    let skewed = Skewed::new();
+    let scene = Scene::with(skewed.server()).await;
+    skewed.set(24 * 3600);
+    let host = host(&scene, kind).ready().await;
+    publish(&scene, kind, "1", "ack").await;
+    host.starts(1).await;
+    skewed.set(0);
+    let marks = match kind {
+        Kind::Stream => "KEYS {orders}:done:workers:*",
+        Kind::List => "KEYS {orders}:done::*",
+    };
+    eventually("the marks count from now", async || {
+        let all: Vec<String> = redis::from_redis_value(scene.raw.ask(marks).await).unwrap();
+        let [only] = &all[..] else {
+            return false;
+        };
+        let lives: u64 =
+            redis::from_redis_value(scene.raw.ask(&format!("TTL {only}")).await).unwrap();
+        (3600..5400).contains(&lives)
+    })
+    .await;
+    host.drain().await.expect_code(0);
 }
 
 #[tokio::test]

@@ -424,6 +424,39 @@ async fn one_bad_record_does_not_hold_up_a_take_over() {
     }
 }
 
+/// A field of a few bytes takes two hundred in a host. Of entries with many fields, a host reads no more than of
+/// others that take as much.
+#[tokio::test]
+async fn many_small_fields_count_as_what_a_host_keeps_of_them() {
+    const FIELDS: usize = 500;
+    let scene = Scene::new().await;
+    let names: Vec<String> = (0..FIELDS).map(|n| format!("h:f{n}")).collect();
+    for _ in 0..1_500 {
+        let mut words: Vec<&[u8]> = vec![b"XADD", KEY.as_bytes(), b"*"];
+        words.extend(names.iter().flat_map(|name| [name.as_bytes(), b"v"]));
+        scene.raw.ask_words(&words).await;
+    }
+    let host = QueueOptions::Stream(stream_options());
+    let host = host.open(scene.connector()).await.unwrap();
+    let mut held = Vec::new();
+    loop {
+        let more = fetch(&*host, 500).await;
+        if more.is_empty() {
+            break;
+        }
+        held.extend(more);
+    }
+    // All of them have 5 MiB of bytes, and 143 MiB with what is kept of each field.
+    let most = held.len() * FIELDS * 192 / MIB;
+    assert!(
+        most > 30 && most < 60,
+        "{most} MiB in {} entries",
+        held.len()
+    );
+    drop(held);
+    assert!(!fetch(&*host, 1).await.is_empty());
+}
+
 /// They compare memory: alone, one after the other.
 mod measured {
     use hostler_tests::host::HostOptions;

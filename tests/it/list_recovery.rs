@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::delivery::message::{REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
-use hostler::queue::list::ListOptions;
+use hostler::queue::list::{ListOptions, ListQueue};
 use hostler::queue::{Origin, Queue, Reply};
 use hostler_tests::redis::eventually;
 
@@ -282,4 +282,41 @@ async fn instances_that_are_gone_without_deliveries_are_removed() {
     assert_eq!(scene.raw.number(&format!("ZCARD {INSTANCES}")).await, 2);
     host.leave().await.unwrap();
     assert_eq!(scene.raw.number(&format!("ZCARD {INSTANCES}")).await, 1);
+}
+
+/// A stuck message is as old in the hands of its next host as it is.
+#[tokio::test]
+async fn the_oldest_value_counts_from_its_first_claim_also_in_other_hands() {
+    for options in [options(), recovering()] {
+        let scene = Scene::new().await;
+        let host = scene.host_with(options.clone()).await;
+        let age = async |host: &ListQueue| {
+            let seen = host.observe().await.unwrap().unwrap();
+            seen.oldest_pending
+                .map(|age| i64::try_from(age.as_millis()).unwrap())
+        };
+        assert_eq!(age(&host).await, None);
+        let before = scene.now_ms().await;
+        scene.claim(&host, &["slow"]).await;
+        let claimed = scene.now_ms().await;
+        // Some time passes.
+        eventually("it is a second old", async || {
+            scene.now_ms().await >= claimed + 1_000
+        })
+        .await;
+        scene.claim(&host, &["younger"]).await;
+        scene.age(&host).await;
+        scene.age_claims().await;
+        let heir = scene.host_with(options.clone()).await;
+        eventually("the heir has both", async || {
+            orphaned(&heir, 9).await;
+            scene.processing(&heir).await.len() == 2
+        })
+        .await;
+        let least = scene.now_ms().await - claimed;
+        let age = age(&heir).await.unwrap();
+        // The host's idea of the server's time is a little behind.
+        let most = scene.now_ms().await - before + 1_000;
+        assert!((least..=most).contains(&age), "{least} {age} {most}");
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::delivery::message::{DeliveryId, Headers};
+use hostler::delivery::policy::DELAY_MAX;
 use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::list::{ListOptions, ListQueue};
 use hostler::queue::{Backlog, Claim, Origin, Queue, Reply, SettleAction};
@@ -91,6 +92,31 @@ async fn equal_payloads_are_parked_separately_and_come_back_when_due() {
     assert!(next > early && next <= hour, "{next:?}");
     assert_eq!(scene.processing(&other).await.len(), 2);
     assert_eq!(scene.recorded_claims().await, 2);
+}
+
+/// No host cuts it, nor does a sorted set lose a part of its time.
+#[tokio::test]
+async fn a_delay_of_30_days_is_kept_to_the_millisecond() {
+    let scene = Scene::new().await;
+    let host = scene.recovering().await;
+    let claims = scene.claim(&host, &["later"]).await;
+    let month = DELAY_MAX;
+    let at = async || scene.now_ms().await + i64::try_from(month.as_millis()).unwrap();
+    let before = at().await;
+    settled(&host, &claims[0], 1, park(1, month)).await;
+    let after = at().await;
+    let due = format!("ZRANGE {DELAYED} 0 0 WITHSCORES");
+    let due: (Vec<u8>, i64) = redis::from_redis_value(scene.raw.ask(&due).await).unwrap();
+    assert!(
+        (before..=after).contains(&due.1),
+        "{} {before} {after}",
+        due.1
+    );
+    let next = host.take_due(9).await.unwrap().next_due.unwrap();
+    assert!(
+        next <= month && next > month - Duration::from_secs(60),
+        "{next:?}"
+    );
 }
 
 #[tokio::test]

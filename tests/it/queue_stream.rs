@@ -7,6 +7,7 @@ use hostler::delivery::message::{REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use hostler::delivery::policy::Reason;
 use hostler::queue::stream::{GroupStart, PARKED_CONSUMER, StreamOptions, StreamQueue};
 use hostler::queue::{Backlog, Claim, Origin, Queue, Record, Reply, SettleAction};
+use hostler::redis::script::Script;
 use hostler::wire::Raw;
 
 use crate::queue_scene::{
@@ -367,7 +368,7 @@ async fn a_claim_whose_reply_was_lost_is_found_again() {
 async fn a_delivery_that_was_renewed_after_the_scan_is_not_adopted() {
     let (scene, host, claims) = Scene::reading(&["young", "old"]).await;
     scene.give(host.consumer(), claims[1].id, 1, 9000).await;
-    let script = hostler::redis::script::Script::Adopt.source();
+    let script = Script::Adopt.source();
     let (young, old) = (text(claims[0].id), text(claims[1].id));
     let call = ["EVAL", script, "1", KEY, GROUP, host.consumer()];
     let arguments = ["8000", "100000", &young, &old];
@@ -463,6 +464,21 @@ async fn an_entry_with_more_fields_than_lua_can_pass_is_dead_lettered() {
     assert_eq!(field(&dead[0].1, "f19999"), Some(&b"v"[..]));
     let reason = field(&dead[0].1, "h:x-dead-letter-reason");
     assert_eq!(reason, Some(&b"dropped"[..]));
+    assert!(is_empty(&host).await);
+}
+
+/// A transaction goes on behind an error: the copy would stand, and the next try would write another one.
+#[tokio::test]
+async fn a_forgotten_script_costs_a_very_wide_entry_no_second_copy() {
+    let scene = Scene::new().await;
+    let host = scene.host().await;
+    let wide = read_wide(&scene, &host, 4000).await;
+    // The script that is asked before is there, so only the one in the transaction is missing.
+    scene.raw.ask("SCRIPT FLUSH").await;
+    let holds = Script::Holds.source().as_bytes();
+    scene.raw.ask_words(&[b"SCRIPT", b"LOAD", holds]).await;
+    settled(&host, &wide, 1, dead_letter()).await;
+    assert_eq!(scene.length(DEAD).await, 1);
     assert!(is_empty(&host).await);
 }
 

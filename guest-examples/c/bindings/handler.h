@@ -196,7 +196,7 @@ typedef struct hostler_handler_types_outcome_t {
 
 // Done: remove the message from the queue.
 #define HOSTLER_HANDLER_TYPES_OUTCOME_ACK 0
-// Try later: deliver the message again after this many milliseconds; none = the queue's backoff, 0 = at once.
+// Try later: deliver the message again after this many milliseconds, at most 30 days; none = the queue's backoff, 0 = at once.
 #define HOSTLER_HANDLER_TYPES_OUTCOME_NACK_REQUEUE 1
 // Give up: move the message to the dead-letter queue, if there is one, with this reason for people.
 #define HOSTLER_HANDLER_TYPES_OUTCOME_DROP 2

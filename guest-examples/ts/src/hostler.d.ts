@@ -23,7 +23,7 @@ declare module "hostler:handler/types@1.1.0" {
   export type Outcome =
     /** Done: remove the message from the queue. */
     | { tag: "ack" }
-    /** Try later: deliver the message again after this many milliseconds; null = the queue's backoff, 0 = at once. */
+    /** Try later: deliver the message again after this many milliseconds, at most 30 days; null = the queue's backoff, 0 = at once. */
     | { tag: "nack-requeue"; val: number | null }
     /** Give up: move the message to the dead-letter queue, if there is one, with this reason for people. */
     | { tag: "drop"; val: string | null };

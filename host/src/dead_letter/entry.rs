@@ -11,6 +11,7 @@ use crate::delivery::death::History;
 use crate::delivery::message::Headers;
 use crate::delivery::signature::signature;
 use crate::delivery::text::{printable, truncate_utf8};
+use crate::redis::copy;
 use crate::wire::{dead_letter as header, death, keys, stream};
 
 /// The reason of entries that are no dead letters ([`Entry::is_dead_letter_in`]), in counts and filters.
@@ -196,6 +197,11 @@ impl Entry {
     /// How many bytes its fields have.
     pub(super) fn size(&self) -> usize {
         self.fields.iter().map(|(n, v)| n.len() + v.len()).sum()
+    }
+
+    /// What it takes in this process.
+    pub(super) fn held(&self) -> usize {
+        copy::held(&self.fields)
     }
 
     /// The whole entry as one line of JSON: see [`crate::wire::line`].

@@ -248,7 +248,7 @@ impl Range {
                     true => self.is_over = true,
                     false => self.from = format!("({}", newest.id),
                 }
-                let most = list::page_after(page.iter().map(Entry::size));
+                let most = list::page_after(page.iter().map(Entry::held));
                 let bytes: usize = page.iter().map(Entry::size).sum();
                 let at_once = WRITTEN_AT_ONCE * page.len() / bytes.max(1);
                 self.page = at_once.max(list::PAGE_FIRST).min(most);

@@ -13,8 +13,10 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::queue::Claim;
+use crate::redis::connection::ENTRY_HELD;
 use crate::redis::copy;
 use crate::redis::interruption::Interruption;
+use crate::wire::Raw;
 
 /// After how many bytes a request stops at most: copying them blocks Redis.
 const REQUEST_MAX: usize = 4 << 20;
@@ -39,8 +41,6 @@ const PLAIN_MAX: usize = 512;
 const PLAIN_MIN: usize = 16;
 /// The bytes that one plain command should bring.
 const PLAIN_BYTES: usize = 256 << 10;
-/// How many bytes an entry takes beside its fields.
-const ENTRY_BYTES: usize = 64;
 /// How often a fetch that waits for room looks whether it is to return.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -72,6 +72,8 @@ struct Held {
 /// Bytes that count as held until their last use ends.
 struct Counted {
     bytes: Bytes,
+    /// As much as they count.
+    size: usize,
     held: Arc<Held>,
 }
 
@@ -83,15 +85,17 @@ impl AsRef<[u8]> for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.held
-            .bytes
-            .fetch_sub(self.bytes.len(), Ordering::SeqCst);
+        self.held.bytes.fetch_sub(self.size, Ordering::SeqCst);
         self.held.freed.notify_one();
     }
 }
 
-fn sizes(claims: &[Claim]) -> impl Iterator<Item = usize> {
-    claims.iter().map(|claim| copy::size(&claim.raw))
+/// What a message takes in the host.
+fn held(claim: &Claim) -> usize {
+    match &claim.raw {
+        Raw::Fields(fields) => copy::held(fields),
+        Raw::Value(value) => value.len(),
+    }
 }
 
 impl ByteBounds {
@@ -148,7 +152,7 @@ impl ByteBounds {
             return None;
         }
         let largest = self.largest.load(Ordering::Relaxed);
-        let fitting = request.min(PLAIN_BYTES) / (largest + ENTRY_BYTES);
+        let fitting = request.min(PLAIN_BYTES) / largest.max(ENTRY_HELD);
         (largest > 0 && fitting >= PLAIN_MIN).then(|| fitting.min(PLAIN_MAX).min(want))
     }
 
@@ -159,7 +163,7 @@ impl ByteBounds {
 
     /// These new messages came.
     pub(super) fn saw(&self, claims: &[Claim]) {
-        if let Some(largest) = sizes(claims).max() {
+        if let Some(largest) = claims.iter().map(held).max() {
             // The size sinks slowly: large messages may come again.
             let before = self.largest.load(Ordering::Relaxed);
             let largest = largest.max(before - before / 8).max(1);
@@ -169,7 +173,7 @@ impl ByteBounds {
 
     /// These messages came in answer to a request.
     pub(super) fn answered(&self, claims: &[Claim], took: Duration) {
-        self.took(sizes(claims).sum(), took);
+        self.took(claims.iter().map(held).sum(), took);
     }
 
     /// So many bytes came in answer to a request: the next one is as large as the link allows.
@@ -190,14 +194,37 @@ impl ByteBounds {
         self.request.store(smaller, Ordering::Relaxed);
     }
 
+    /// The fields of an entry, of which each has bytes of its own; they count as held until their last use ends.
+    pub(super) fn hold_fields(&self, fields: &mut [(Bytes, Bytes)]) {
+        let is_small = |value: &Bytes| value.len() < COUNTED_MIN;
+        let values = fields.iter().map(|(_, value)| value);
+        let apart: usize = values
+            .filter(|value| !is_small(value))
+            .map(Bytes::len)
+            .sum();
+        // What is not counted apart counts with the first value.
+        let mut rest = copy::held(fields) - apart;
+        for (_, value) in fields {
+            let own = if is_small(value) { 0 } else { value.len() };
+            *value = self.hold_as(std::mem::take(value), own + std::mem::take(&mut rest));
+        }
+    }
+
     /// The same bytes; they count as held until their last use ends.
     pub(super) fn hold(&self, bytes: Bytes) -> Bytes {
-        if bytes.len() < COUNTED_MIN {
+        let size = bytes.len();
+        self.hold_as(bytes, size)
+    }
+
+    /// The same; they count as so many, because the host keeps more than their bytes.
+    pub(super) fn hold_as(&self, bytes: Bytes, size: usize) -> Bytes {
+        if size < COUNTED_MIN {
             return bytes;
         }
-        self.held.bytes.fetch_add(bytes.len(), Ordering::SeqCst);
+        self.held.bytes.fetch_add(size, Ordering::SeqCst);
         Bytes::from_owner(Counted {
             bytes,
+            size,
             held: Arc::clone(&self.held),
         })
     }
@@ -235,6 +262,22 @@ mod tests {
             bounds.failed();
         }
         assert_eq!(bounds.request(), REQUEST_MIN);
+    }
+
+    #[tokio::test]
+    async fn many_small_fields_count_as_what_the_host_keeps_of_them() {
+        let bounds = ByteBounds::new(1 << 20);
+        let idle = Interruption::default();
+        let field = (Bytes::from_static(b"f"), Bytes::from_static(b"v"));
+        let mut few = vec![field.clone(); 2];
+        bounds.hold_fields(&mut few);
+        assert_eq!(bounds.held.bytes.load(Ordering::SeqCst), 0);
+        // Of 20,000 bytes.
+        let mut many = vec![field; 10_000];
+        bounds.hold_fields(&mut many);
+        assert_eq!(bounds.for_new(Duration::ZERO, &idle).await, None);
+        drop(many);
+        assert_eq!(bounds.held.bytes.load(Ordering::SeqCst), 0);
     }
 
     #[tokio::test]

@@ -3,9 +3,13 @@
 //! A mark is a hash of 16 bytes in a set. A set holds the marks of a stretch of time, an eighth of the
 //! window, and expires as a whole when the window behind it is over. The script that acknowledges looks for
 //! the mark of a message and leaves it, so that two hosts cannot both handle it with effects.
+//!
+//! The clock of the server may be set back. Then there are sets of stretches that are still to come: those of
+//! one window count as well.
 
 use std::time::Duration;
 
+use redis::Pipeline;
 use sha2::{Digest, Sha256};
 
 use super::Claim;
@@ -63,10 +67,11 @@ impl Dedup {
     pub(super) fn marks(&self, key: &str, group: Option<&str>, now_ms: u64) -> Marks {
         let stretch = (millis(self.window) / STRETCHES).max(1);
         let present = now_ms / stretch;
-        // The clocks of hosts differ a little: one may be in the next stretch already.
-        let around = [present, present + 1].into_iter();
         let past = (1..=STRETCHES).map_while(|back| present.checked_sub(back));
-        let keys = around.chain(past).map(|n| keys::done(key, group, n));
+        // The clocks of hosts differ a little, and the server's may have been set back.
+        let ahead = (1..=STRETCHES).map(|ahead| present.saturating_add(ahead));
+        let all = std::iter::once(present).chain(past).chain(ahead);
+        let keys = all.map(|n| keys::done(key, group, n));
         Marks {
             keys: keys.collect(),
             expires_ms: (present + 1) * stretch - now_ms + millis(self.window) + stretch,
@@ -97,6 +102,23 @@ impl Dedup {
             for ((_, claim), found) in some.into_iter().zip(reply::array(script.name(), reply)?) {
                 claim.is_duplicate = reply::integer(script.name(), &found)? == 1;
             }
+        }
+        Ok(())
+    }
+}
+
+impl Marks {
+    /// The clock of the server was set back since these sets were the present ones: those that are to expire too late
+    /// by now count from now. Otherwise what a clock that was ahead has marked would stay until it is there again.
+    pub(super) async fn count_from_now(&self, link: &Link) -> Result<(), Error> {
+        const COMMAND: &str = "PEXPIRE";
+        let mut pipeline = Pipeline::with_capacity(self.keys.len());
+        for key in &self.keys {
+            let shorten = pipeline.cmd(COMMAND).arg(key);
+            shorten.arg(self.expires_ms).arg("LT");
+        }
+        for reply in link.pipeline(COMMAND, &pipeline).await? {
+            reply::accepted(COMMAND, reply)?;
         }
         Ok(())
     }
@@ -155,15 +177,19 @@ mod tests {
         let dedup = dedup(None);
         let names = |now| dedup.marks("orders", Some("g"), now).keys;
         let at = names(100_500);
-        assert_eq!(at.len(), 10);
+        assert_eq!(at.len(), 17);
         assert_eq!(at[0], "{orders}:done:g:100");
-        assert_eq!(at[1], "{orders}:done:g:101");
-        assert_eq!(at[9], "{orders}:done:g:92");
+        assert_eq!(at[8], "{orders}:done:g:92");
+        assert_eq!(at[16], "{orders}:done:g:108");
         // What is marked now is looked at until the window is over, and its set is there until then.
         for later in [0, 1, 7_999, 8_000] {
             assert!(names(100_500 + later).contains(&at[0]), "{later}");
         }
         assert!(!names(100_500 + 9_000).contains(&at[0]));
+        // Also if the clock is set back by up to a window.
+        for earlier in [1, 4_000, 8_000] {
+            assert!(names(100_500 - earlier).contains(&at[0]), "{earlier}");
+        }
         assert!(dedup.marks("orders", Some("g"), 100_999).expires_ms >= 8_000);
         assert_eq!(dedup.marks("jobs", None, 0).keys[0], "{jobs}:done::0");
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 pub use super::outbox::report::OutboxReport;
 use super::{Observation, outbox};
 use crate::delivery::message::DeliveryId;
+use crate::queue::list::token;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
@@ -33,8 +34,8 @@ pub struct Report {
     pub unread: bool,
     /// Deliveries that hosts hold, parked ones included.
     pub pending: u64,
-    /// For how long the oldest of them has been in the stream, in milliseconds; of a list, since
-    /// its claim or renewal, which only a recovery set knows.
+    /// For how long the oldest of them has been in the stream, in milliseconds; of a list, since a host first took
+    /// it. Hosts of an earlier release do not write that time.
     pub oldest_pending_ms: Option<u64>,
     /// Parked deliveries with a due time, and messages published for later.
     pub delayed: u64,
@@ -187,26 +188,23 @@ async fn look(
 ///
 /// # Errors
 /// Refusals of Redis.
-pub async fn list(
-    link: &Link,
-    key: &str,
-    recovery: Option<&str>,
-    dead_letter: Option<&str>,
-) -> Result<Report, Error> {
+pub async fn list(link: &Link, key: &str, dead_letter: Option<&str>) -> Result<Report, Error> {
     let script = Script::ListReport;
     let (retry, delayed, instances) = (keys::retry(key), keys::delayed(key), keys::instances(key));
-    let mut names = vec![key, &retry, &delayed, &instances];
-    names.extend(recovery);
-    let mut call = script.on(&names);
-    call.arg(keys::processing(key, ""));
+    let mut call = script.on(&[key, &retry, &delayed, &instances]);
+    call.arg(keys::processing(key, "")).arg(token::BEGINNING);
     let reply = script::run(link, script, &call).await?;
     let command = script.name();
-    let [length, delayed, next, oldest, instances] = reply::tuple(command, reply)?;
+    let [length, delayed, next, now, instances] = reply::tuple(command, reply)?;
+    let now = reply::count(command, &now)?;
+    let mut first: Option<u64> = None;
     let known = |value| reply::integer(command, value).map(|ms| u64::try_from(ms).ok());
     let mut held = 0;
     let mut reports = Vec::new();
     for instance in reply::array(command, instances)? {
-        let [name, pending, idle] = reply::tuple(command, instance)?;
+        let [name, pending, idle, oldest] = reply::tuple(command, instance)?;
+        let taken = token::first_taken_ms(&reply::bytes(command, oldest)?);
+        first = first.into_iter().chain(taken).min();
         let report = ConsumerReport {
             name: String::from_utf8_lossy(&reply::bytes(command, name)?).into_owned(),
             pending: reply::count(command, &pending)?,
@@ -225,7 +223,7 @@ pub async fn list(
         delayed,
         next_due_ms: known(&next)?,
         pending: held + delayed,
-        oldest_pending_ms: known(&oldest)?,
+        oldest_pending_ms: first.map(|first| now.saturating_sub(first)),
         dead_letters: match dead_letter {
             Some(key) => Some(link.count("LLEN", key).await?),
             None => None,

@@ -67,9 +67,9 @@ impl Place {
                 outboxes: inspect::outboxes(link, key).await?,
                 ..inspect::stream(link, key, group, dead_letter).await?
             },
-            Self::List { key, recovery } => Report {
+            Self::List { key, .. } => Report {
                 outboxes: inspect::outboxes(link, key).await?,
-                ..inspect::list(link, key, recovery.as_deref(), dead_letter).await?
+                ..inspect::list(link, key, dead_letter).await?
             },
             Self::SimpleList { key } => {
                 let length = link.count("LLEN", key).await?;

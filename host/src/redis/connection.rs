@@ -32,8 +32,8 @@ mod socket;
 mod subscribed;
 
 pub use discovery::Owners;
-pub(crate) use entries::Entries;
 use entries::Intake;
+pub(crate) use entries::{ENTRY_HELD, Entries, PART_HELD};
 use greeting::Greeting;
 pub(crate) use key_watch::{KeyWatch, Mark};
 pub use link::Link;

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use redis::Cmd;
 
+use crate::redis::connection::{ENTRY_HELD, PART_HELD};
 use crate::wire::Raw;
 
 /// Lua's `unpack` cannot pass more than about 8,000 values.
@@ -193,6 +194,12 @@ pub(crate) fn size(copy: &Raw) -> usize {
         Raw::Fields(fields) => fields.iter().map(|(n, v)| n.len() + v.len()).sum(),
         Raw::Value(value) => value.len(),
     }
+}
+
+/// What an entry with these fields takes in a process that has read it: its bytes, and what is kept of each field.
+pub(crate) fn held(fields: &[(Bytes, Bytes)]) -> usize {
+    let bytes: usize = fields.iter().map(|(n, v)| n.len() + v.len()).sum();
+    bytes + ENTRY_HELD + 2 * PART_HELD * fields.len()
 }
 
 /// Add this copy to the arguments of a command.

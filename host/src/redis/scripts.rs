@@ -202,13 +202,20 @@ impl Script {
         }
         cmd
     }
+
+    /// The command that loads this script.
+    pub(crate) fn load(self) -> Cmd {
+        let mut cmd = Cmd::new();
+        cmd.arg("SCRIPT").arg("LOAD").arg(self.source());
+        cmd
+    }
 }
 
 /// The commands that load every script.
 pub(super) fn load_all() -> Pipeline {
     let mut pipeline = Pipeline::new();
     for script in Script::ALL {
-        pipeline.cmd("SCRIPT").arg("LOAD").arg(script.source());
+        pipeline.add_command(script.load());
     }
     pipeline
 }

@@ -19,9 +19,9 @@ use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
+use crate::clock::Clock;
 use crate::delivery::ledger::{Event, Time};
 use crate::delivery::trace::Traced;
-use crate::runtime::Clock;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Batching, Call, Handler, Report, SlotEvent, Verdicts};
@@ -343,7 +343,7 @@ impl<H: Handler> Slot<H> {
             return Some(event);
         }
         let mut began = Instant::now();
-        let attempt = match shared.sure_attempt(ticket, shared.clock.time_of(began)) {
+        let attempt = match shared.sure_attempt(ticket, shared.clock.now()) {
             Some(attempt) => attempt,
             None => {
                 self.events.send(ready(ticket))?;

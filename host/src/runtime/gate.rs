@@ -127,6 +127,11 @@ impl Gate {
     fn wrong_time(&self, claim: &Claim) -> Option<String> {
         let message = &claim.message;
         let by_header = message.headers.find_number(EXPIRES_AT);
+        if by_header.is_none() && message.headers.find(EXPIRES_AT).is_some() {
+            return Some(format!(
+                "`{EXPIRES_AT}` is not a number: it is in epoch milliseconds"
+            ));
+        }
         if let Some(at) = by_header.filter(|at| *at < TIME_MIN_MS) {
             return Some(format!(
                 "`{EXPIRES_AT}` is {at}: it is in epoch milliseconds, and that is before September 2001"

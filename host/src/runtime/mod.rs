@@ -43,9 +43,9 @@ mod wakes;
 pub mod workers;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::delivery::ledger::{Settings as LedgerSettings, Time};
+use crate::delivery::ledger::Settings as LedgerSettings;
 use crate::delivery::policy::Policy;
 use crate::queue::{self, Guarantee};
 use crate::rollout::breaker::{BreakerRule, OnBreak};
@@ -155,30 +155,6 @@ impl Settings {
             }),
             on_break: OnBreak::default(),
         }
-    }
-}
-
-/// Monotonic time of this process, shared by the driver and the slots.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock(Instant);
-
-impl Clock {
-    /// A clock that starts now, a little above zero.
-    pub fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    /// The time since the start.
-    pub fn now(&self) -> Time {
-        self.0.elapsed()
-    }
-
-    fn time_of(&self, instant: Instant) -> Time {
-        instant.saturating_duration_since(self.0)
-    }
-
-    fn at(&self, time: Time) -> Instant {
-        self.0 + time
     }
 }
 

@@ -15,13 +15,14 @@ use rustc_hash::FxHashSet;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::clock::Clock;
 use crate::delivery::ledger::{Key, Reply, Time};
 use crate::delivery::message::DeliveryId;
 use crate::queue::{
     Backlog, Claim, Maintenance, Observation, Queue, Record, Repair, Settlement, Taken,
 };
 use crate::redis::Error;
-use crate::runtime::{Clock, fault_point};
+use crate::runtime::fault_point;
 
 /// The least pause between a failure and the next try: the driver needs a moment to note that Redis is
 /// away.

@@ -227,7 +227,7 @@ metrics! {
     pub unread: Gauge;
     /// Deliveries that hosts hold, and parked ones.
     pub pending: Gauge;
-    /// Age of the oldest pending delivery.
+    /// For how long the oldest pending delivery has been in the stream; of a reliable list, since a host first took it.
     pub oldest_pending_seconds: GaugeF64;
     /// Deliveries of hosts that were not seen for `min_idle`: no other host has taken them yet.
     pub orphans: Gauge;

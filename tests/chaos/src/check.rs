@@ -741,7 +741,7 @@ impl<'a> Judge<'a> {
             // A host that starts while the file of its handler is a bad one.
             let refuses = exit.code == Some(BAD_HANDLER)
                 && self.history.faults.iter().any(|fault| {
-                    fault.kind == FaultKind::BadSwap
+                    matches!(fault.kind, FaultKind::BadSwap | FaultKind::HalfWritten)
                         && fault.at_ms <= exit.at_ms
                         && exit.at_ms <= fault.until_ms + EXIT_MS
                 });

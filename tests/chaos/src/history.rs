@@ -179,6 +179,12 @@ pub enum FaultKind {
     BadSwap,
     /// A live setting changes.
     Policy,
+    /// The policies cannot be read: their key has another type, or there are too many rules.
+    Unreadable,
+    /// The file of the handler, or the configuration, is written in place, and its writer pauses in the middle.
+    HalfWritten,
+    /// One more host comes.
+    HostComes,
     /// A host goes, and one with other settings comes.
     OtherSettings,
     /// A host goes, and one of another version comes.
@@ -187,7 +193,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 30] = [
         Self::KillHost,
         Self::HostDies,
         Self::HostAborts,
@@ -213,6 +219,9 @@ impl FaultKind {
         Self::Swap,
         Self::BadSwap,
         Self::Policy,
+        Self::Unreadable,
+        Self::HalfWritten,
+        Self::HostComes,
         Self::OtherSettings,
         Self::OtherVersion,
     ];
@@ -246,6 +255,9 @@ impl FaultKind {
             Self::Swap => "handler swapped",
             Self::BadSwap => "bad handler",
             Self::Policy => "policy changed",
+            Self::Unreadable => "policies unreadable",
+            Self::HalfWritten => "file half written",
+            Self::HostComes => "host comes",
             Self::OtherSettings => "other settings",
             Self::OtherVersion => "other version",
         }
@@ -261,6 +273,9 @@ impl FaultKind {
                 | Self::Swap
                 | Self::BadSwap
                 | Self::Policy
+                | Self::Unreadable
+                | Self::HalfWritten
+                | Self::HostComes
                 | Self::OtherSettings
                 | Self::OtherVersion
         )

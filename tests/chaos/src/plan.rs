@@ -31,6 +31,17 @@ pub enum Before {
     Dead(u32),
 }
 
+/// Where hosts find the most starts of a message, and the dead-letter queue.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Rules {
+    /// In their arguments.
+    Arguments,
+    /// In the policies by pattern.
+    Policies,
+    /// In a configuration file.
+    File,
+}
+
 /// The load and the hosts of a run.
 #[derive(Clone, Debug)]
 pub struct Load {
@@ -48,6 +59,8 @@ pub struct Load {
     pub rate: u32,
     /// The most starts of a message.
     pub cap: u32,
+    /// Where hosts find that, and the dead-letter queue.
+    pub rules: Rules,
     /// What messages say.
     pub mix: Mix,
     /// How the server keeps its data.
@@ -86,6 +99,7 @@ impl Load {
             messages: 3_000,
             rate: 450,
             cap: 6,
+            rules: Rules::Arguments,
             mix: match kind.at_least_once() {
                 true => Mix::ALL,
                 false => Mix::ACKS,
@@ -161,6 +175,7 @@ fn place(kind: FaultKind) -> Place {
     use FaultKind as F;
     match kind {
         F::KillHost
+        | F::HostComes
         | F::HostDies
         | F::HostAborts
         | F::StopHost
@@ -170,7 +185,7 @@ fn place(kind: FaultKind) -> Place {
         | F::OtherSettings
         | F::OtherVersion => Place::Host,
         F::Cut | F::CutReply | F::BlackHole | F::Stall | F::SlowLink => Place::Link,
-        F::Swap | F::BadSwap | F::Policy => Place::Handler,
+        F::Swap | F::BadSwap | F::Policy | F::HalfWritten => Place::Handler,
         _ => Place::Server,
     }
 }
@@ -432,6 +447,49 @@ impl Cell {
             &[FaultKind::DrainHost, FaultKind::OtherSettings],
             |_| {},
         ));
+        cells.extend(both(
+            "slow",
+            "handlers become slow on a fast host, and other hosts come",
+            &[FaultKind::HostComes],
+            |cell| {
+                cell.load.hosts = 1;
+                cell.load.mix = Mix {
+                    slow_after: 800,
+                    ..Mix::ACKS
+                };
+                cell.load.messages = 1_400;
+                cell.every_ms = 1_500;
+            },
+        ));
+        cells.extend(both(
+            "policies",
+            "policies cannot be read while hosts are killed and replaced, and Redis is killed",
+            &[
+                FaultKind::Unreadable,
+                FaultKind::Unreadable,
+                FaultKind::KillHost,
+                FaultKind::DrainHost,
+                FaultKind::KillRedis,
+            ],
+            |cell| {
+                cell.load.rules = Rules::Policies;
+                cell.load.persistence = Persistence::Always;
+            },
+        ));
+        cells.extend(both(
+            "half-written",
+            "handler and configuration are written in place, with a pause, while hosts are replaced",
+            &[
+                FaultKind::HalfWritten,
+                FaultKind::HalfWritten,
+                FaultKind::DrainHost,
+            ],
+            |cell| {
+                cell.load.rules = Rules::File;
+                cell.load.mix.says_version = true;
+                cell.lasts_ms = (50, 600);
+            },
+        ));
         cells.push(Self {
             load: Load {
                 mix: Mix {
@@ -676,6 +734,7 @@ impl Cell {
             large: *random.choice(&[0, 16 << 10, 256 << 10]).unwrap_or(&0),
             fails: true,
             brisk: false,
+            slow_after: 0,
         };
         Self {
             name: "random",
@@ -737,7 +796,10 @@ fn both(
 
 /// The name of a cell for a reliable list.
 fn list_name(name: &'static str) -> &'static str {
-    const NAMES: [(&str, &str); 20] = [
+    const NAMES: [(&str, &str); 23] = [
+        ("slow", "list-slow"),
+        ("policies", "list-policies"),
+        ("half-written", "list-half-written"),
         ("upgrade", "list-upgrade"),
         ("host-crash", "list-host-crash"),
         ("zombie", "list-zombie"),

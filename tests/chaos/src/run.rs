@@ -21,9 +21,9 @@ use crate::check::{Judgement, check};
 use crate::fleet::{Fleet, Waits, rss_kib};
 use crate::harvest::{CLAIMS, DEAD, GROUP, backlog, harvest, written};
 use crate::history::{Fault, FaultKind, Harvest, History, Kind, Published, Sample, Sent, Settings};
-use crate::plan::{Action, Before, Load, Persistence, Plan};
+use crate::plan::{Action, Before, Load, Persistence, Plan, Rules};
 use crate::publisher::{QUEUE, To, fill, publish};
-use crate::script::Script;
+use crate::script::{SLOW_MS, Script};
 
 use self::faults::VERSIONS;
 
@@ -131,6 +131,7 @@ struct Open {
     heal_ms: u64,
     kind: FaultKind,
     host: Option<u16>,
+    pick: u64,
 }
 
 struct World {
@@ -366,11 +367,24 @@ impl World {
         };
         let mut random = fastrand::Rng::with_seed(self.plan.seed ^ 0x5eed);
         (0..letters + load.messages)
-            .map(|_| load.mix.draw(&mut random))
+            .map(|number| {
+                let mut script = load.mix.draw(&mut random);
+                if load.mix.slow_after > 0 && number >= load.mix.slow_after {
+                    for step in &mut script.steps {
+                        step.sleep_ms += SLOW_MS;
+                    }
+                }
+                script
+            })
             .collect()
     }
 
     async fn start_all(&mut self) -> Result<()> {
+        match self.plan.load.rules {
+            Rules::Arguments => {}
+            Rules::Policies => self.set_policies().await?,
+            Rules::File => std::fs::write(self.file(), self.rules(1))?,
+        }
         let actions = &self.plan.actions;
         let changes = actions
             .iter()
@@ -439,16 +453,22 @@ impl World {
             false => options,
         };
         let at_least_once = |options: HostOptions| {
+            let options = match load.rules {
+                Rules::Arguments => options
+                    .flag("dead-letter", DEAD)
+                    .flag("max-deliveries", &load.cap.to_string())
+                    .flags("dead-letter-max-len=100000000"),
+                Rules::Policies => options,
+                Rules::File => options.flag("config", &self.file().display().to_string()),
+            };
             options
-                .flag("dead-letter", DEAD)
-                .flag("max-deliveries", &load.cap.to_string())
                 .flag("min-idle", &format!("{min_idle}ms"))
                 .flag("backoff-max", &format!("{BACKOFF_MAX_MS}ms"))
                 .flag(
                     "attempt-accounting",
                     if load.exact { "exact" } else { "lazy" },
                 )
-                .flags("orphan-scan=200ms dead-letter-max-len=100000000")
+                .flags("orphan-scan=200ms")
         };
         let options = match load.kind {
             Kind::Stream => at_least_once(options.flag("stream", QUEUE).flag("group", GROUP)),

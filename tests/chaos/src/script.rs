@@ -173,7 +173,12 @@ pub struct Mix {
     pub killers: u32,
     /// Whether handlers that always fail, or run into a limit, are twenty times rarer: they take most of the time.
     pub brisk: bool,
+    /// Behind so many messages, attempts wait [`SLOW_MS`] longer; 0 = none does.
+    pub slow_after: u32,
 }
+
+/// How long an attempt waits that has become slow, in milliseconds.
+pub const SLOW_MS: u32 = 300;
 
 impl Mix {
     /// Handlers that only acknowledge, after up to 5 ms.
@@ -184,6 +189,7 @@ impl Mix {
         says_version: false,
         killers: 0,
         brisk: false,
+        slow_after: 0,
     };
     /// All that handlers do.
     pub const ALL: Self = Self {
@@ -193,6 +199,7 @@ impl Mix {
         says_version: false,
         killers: 0,
         brisk: false,
+        slow_after: 0,
     };
 
     /// A script of this mix.

@@ -31,7 +31,7 @@ type Message struct {
 const (
 	// Done: remove the message from the queue.
 	OutcomeAck uint8 = 0
-	// Try later: deliver the message again after this many milliseconds; none = the queue's backoff, 0 = at once.
+	// Try later: deliver the message again after this many milliseconds, at most 30 days; none = the queue's backoff, 0 = at once.
 	OutcomeNackRequeue uint8 = 1
 	// Give up: move the message to the dead-letter queue, if there is one, with this reason for people.
 	OutcomeDrop uint8 = 2

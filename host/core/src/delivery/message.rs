@@ -20,7 +20,7 @@ headers! {
     MESSAGE_ID = "x-message-id";
     /// When the message expires, in epoch milliseconds. A message that has not started by then is
     /// dead-lettered as `expired`, without a run. A time before September 2001 is no such time (it may be in
-    /// seconds): the message is `malformed`.
+    /// seconds), nor is text that is not a number: the message is `malformed`.
     EXPIRES_AT = "x-expires-at";
     /// W3C trace context, passed on.
     TRACEPARENT = "traceparent";

@@ -20,6 +20,7 @@ use crate::redis::connection::Link;
 use crate::redis::copy::{self, Layout};
 use crate::redis::error::Error;
 use crate::redis::reply;
+use crate::redis::script::Script;
 use crate::redis::script::{self, PER_CALL};
 use crate::redis::script_reply::{self, full, refused, reply_of, word_reply};
 use crate::wire::Raw;
@@ -405,27 +406,34 @@ async fn copy_and_discard<Q: AtLeastOnce>(
     Ok(complete(Q::DEAD_LETTER, replies)?.remove(0))
 }
 
-/// Send two commands as one transaction: both are done, or none. Returns their answers. The right to
-/// transactions was asked for: without it, the two would run one behind the other.
+/// Send a command and the call of a script as one transaction: both are done, or none. Returns their answers. The
+/// right to transactions was asked for: without it, they would run one behind the other.
+///
+/// A transaction goes on behind an error. If Redis had forgotten the script, the write would be done alone, and
+/// done again with each repeat. So the transaction loads the script first.
 async fn in_one_transaction(
     link: &Link,
     command: &'static str,
     write: &Cmd,
-    discard: Cmd,
+    (script, discard): (Script, Cmd),
 ) -> Result<(Value, Value), Error> {
     let mut pipeline = Pipeline::new();
     pipeline.cmd("MULTI");
+    pipeline.add_command(script.load());
     pipeline.add_command(write.clone());
     pipeline.add_command(discard);
     pipeline.cmd("EXEC");
     let answers = Value::Array(link.pipeline(command, &pipeline).await?);
-    let [begun, mut written, mut discarded, executed] = reply::tuple(command, answers)?;
+    let [begun, mut loaded, mut written, mut discarded, executed] = reply::tuple(command, answers)?;
     if !matches!(begun, Value::ServerError(_)) {
         // One that Redis does not even queue says why there.
-        reply::accepted(command, written)?;
-        reply::accepted(command, discarded)?;
-        [written, discarded] = reply::tuple(command, reply::accepted(command, executed)?)?;
+        for queued in [loaded, written, discarded] {
+            reply::accepted(command, queued)?;
+        }
+        let executed = reply::accepted(command, executed)?;
+        [loaded, written, discarded] = reply::tuple(command, executed)?;
     }
+    reply::accepted(command, loaded)?;
     let written = reply::accepted(command, written)?;
     Ok((written, reply::accepted(command, discarded)?))
 }

@@ -245,9 +245,9 @@ pub(super) trait AtLeastOnce {
     /// Add a delivery to such a call: of a stream, what stands behind its id. Its copy follows.
     fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd);
 
-    /// The call that takes a delivery off the queue behind its copy, in one transaction with it; `None` if
-    /// the kind has copies of one value only.
-    fn discard_copied_call(&self, _settlement: &Settlement, _key: &str) -> Option<Cmd> {
+    /// The call that takes a delivery off the queue behind its copy, in one transaction with it, and its script;
+    /// `None` if the kind has copies of one value only.
+    fn discard_copied_call(&self, _settlement: &Settlement, _key: &str) -> Option<(Script, Cmd)> {
         None
     }
 
@@ -404,7 +404,16 @@ pub(super) async fn maintain<Q: AtLeastOnce>(queue: &Q) -> Result<Maintenance, E
     let mut done = base.counts.take();
     let kept = async {
         base.terms.stay_known(&base.commands).await?;
+        let (before_ms, steps_back) = (base.time.now_ms(), base.time.steps_back());
         base.time.read(&base.commands).await?;
+        if let Some(dedup) = base
+            .dedup
+            .as_ref()
+            .filter(|_| base.time.steps_back() != steps_back)
+        {
+            let before = dedup.marks(queue.key(), queue.group(), before_ms);
+            before.count_from_now(&base.commands).await?;
+        }
         overflow::shorten(queue, &mut done).await?;
         queue.keep_tidy(&mut done).await?;
         base.outboxes.look_for_others(&base.commands).await

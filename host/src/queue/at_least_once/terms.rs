@@ -5,11 +5,12 @@
 //! anything. The scripts that take orphans read that, and the largest `min_idle` holds.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::Value;
 use tracing::warn;
 
+use crate::clock::Clock;
 use crate::delivery::millis::millis;
 use crate::redis::Error;
 use crate::redis::connection::Link;
@@ -32,19 +33,21 @@ pub(in crate::queue) struct Terms {
     min_idle: Duration,
     /// The key of the recovery set, if this host records its claims.
     recovery: Option<String>,
+    /// It must go on in a suspended machine, like the leases of the others.
+    clock: Clock,
     known: Mutex<Known>,
 }
 
 #[derive(Debug)]
 struct Known {
     /// When this host last said what it goes by.
-    said: Option<Instant>,
+    said: Option<Duration>,
     /// What all hosts went by then.
     agreed: Agreed,
     /// How many connections had been opened by then.
     opened: u64,
     /// After a long disconnection: before this, the others may not have renewed what they hold.
-    renewing: Option<Instant>,
+    renewing: Option<Duration>,
 }
 
 /// What all live hosts go by.
@@ -74,6 +77,7 @@ impl Terms {
             host: host.to_owned(),
             min_idle,
             recovery: recovery.map(str::to_owned),
+            clock: Clock::start(),
             known: Mutex::new(Known {
                 said: None,
                 agreed,
@@ -117,7 +121,7 @@ impl Terms {
             }
             None => {
                 let renewing = self.known().renewing;
-                Ok(renewing.is_none_or(|until| Instant::now() >= until))
+                Ok(renewing.is_none_or(|until| self.clock.now() >= until))
             }
         }
     }
@@ -126,7 +130,7 @@ impl Terms {
     /// neither: the look for orphans meets it, and says so.
     pub(in crate::queue) async fn stay_known(&self, link: &Link) -> Result<(), Error> {
         let said = self.known().said;
-        if said.is_some_and(|at| at.elapsed() < REPEAT_EVERY) {
+        if said.is_some_and(|at| self.clock.now().saturating_sub(at) < REPEAT_EVERY) {
             return Ok(());
         }
         match self.stay(link).await {
@@ -170,9 +174,13 @@ impl Terms {
     /// Warn where hosts differ, whenever that changes.
     fn learn(&self, agreed: Agreed, opened: u64) {
         let mut known = self.known();
-        let (now, longest) = (Instant::now(), agreed.largest);
+        let (now, longest) = (self.clock.now(), agreed.largest);
         // As the ledger does for its own `min_idle`.
-        if known.opened != opened && known.said.is_some_and(|at| now - at >= longest / 6) {
+        if known.opened != opened
+            && known
+                .said
+                .is_some_and(|at| now.saturating_sub(at) >= longest / 6)
+        {
             known.renewing = Some(now + longest / 2);
         }
         known.opened = opened;

@@ -55,7 +55,7 @@ impl ListQueue {
     ) -> Result<(Vec<Claim>, u64), Error> {
         let script = Script::ListClaim;
         let want = want.min(CLAIMS_MAX);
-        let reserved = self.tokens.reserve(want);
+        let reserved = self.tokens.reserve(want, self.base.time.now_ms());
         let keys = &self.keys;
         let mut call = self.call(
             script,
@@ -250,7 +250,7 @@ impl ListQueue {
             .arg(self.instance())
             .arg(millis(self.options.min_idle))
             .arg(self.recovery_ttl());
-        let reserved = self.tokens.reserve(orphans.len());
+        let reserved = self.tokens.reserve(orphans.len(), self.base.time.now_ms());
         let mut claims = Vec::new();
         for (offset, orphan) in orphans.into_iter().enumerate() {
             let Some((token, _)) = Token::split(&orphan.entry) else {

@@ -309,8 +309,7 @@ impl ListQueue {
     }
 
     async fn report(&self, dead_letter: Option<&str>) -> Result<inspect::Report, Error> {
-        let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
-        inspect::list(&self.base.commands, self.key(), recovery, dead_letter).await
+        inspect::list(&self.base.commands, self.key(), dead_letter).await
     }
 
     /// Claim delayed values that are due.
@@ -320,7 +319,7 @@ impl ListQueue {
         let Some(bytes) = self.base.bounds.for_old() else {
             return Ok(Taken::default());
         };
-        let reserved = self.tokens.reserve(max);
+        let reserved = self.tokens.reserve(max, self.base.time.now_ms());
         let keys = &self.keys;
         let mut call = self.call(
             script,

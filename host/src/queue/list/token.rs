@@ -1,15 +1,18 @@
 //! Tokens: the ids of the entries of a processing list, equal payloads among them.
 //!
 //! A token is 8 random bytes of this start of the host and a number that counts up. The last bits of the
-//! random bytes say how the value behind it is read: see [`Form`].
+//! random bytes say how the value behind it is read: see [`Form`]. The number is at least the time, so it says when
+//! its value was taken.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::delivery::message::DeliveryId;
+use crate::delivery::message::{DeliveryId, MESSAGE_ID, TIME_MIN_MS};
+use crate::wire::list::{self, Framing};
 
 /// How many bytes a token has.
 pub(super) const TOKEN_LEN: usize = 16;
@@ -18,6 +21,13 @@ const MOMENTS_MAX: usize = 64;
 /// How many of them fall into the age of [`Tokens::new`]: the rest reach back beyond it, however often
 /// tokens are given out.
 const MOMENTS_PER_AGE: u32 = 32;
+
+/// So many bits of a number count up within a millisecond.
+const WITHIN_MS: u32 = 11;
+/// Numbers go on from here without the time: scripts count exactly up to 2^53.
+const TIMED_MAX: u64 = (1 << 53) - (1 << 50);
+/// How much of the beginning of an entry holds the headers that hosts write first, in most.
+const HEADERS_MAX: usize = 4 << 10;
 
 /// How the value behind a token is read.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -77,6 +87,19 @@ impl Token {
         [&self.0[..], value].concat()
     }
 
+    /// The token that [`fmt::Display`] has written.
+    fn parse(text: &str) -> Option<Self> {
+        let id = u128::from_str_radix(text, 16).ok()?;
+        let token = Self::of(DeliveryId(id));
+        (token.to_string() == text).then_some(token)
+    }
+
+    /// When its value was taken, in epoch milliseconds; `None` = it is a token of a host that did not write it.
+    fn taken_ms(self) -> Option<u64> {
+        let at = self.number() >> WITHIN_MS;
+        (at >= TIME_MIN_MS).then_some(at)
+    }
+
     fn number(self) -> u64 {
         let mut number = [0; 8];
         number.copy_from_slice(&self.0[8..]);
@@ -89,6 +112,18 @@ impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.id().0)
     }
+}
+
+/// How much of an entry [`first_taken_ms`] reads.
+pub(in crate::queue) const BEGINNING: usize = TOKEN_LEN + HEADERS_MAX;
+
+/// When the value of an entry was first taken off its list, in epoch milliseconds: the beginning of the entry says so.
+/// What other hosts have held has the token of the first one as the id of the message.
+pub(in crate::queue) fn first_taken_ms(entry: &Bytes) -> Option<u64> {
+    let (token, _) = Token::split(entry)?;
+    let headers = list::parts(&entry.slice(TOKEN_LEN..), Framing::Json).map(|(headers, _)| headers);
+    let first = headers.and_then(|headers| Token::parse(headers.find_str(MESSAGE_ID)?)?.taken_ms());
+    first.into_iter().chain(token.taken_ms()).min()
 }
 
 /// The tokens of this start of the host.
@@ -162,10 +197,12 @@ impl Tokens {
         (self.first | u64::from(form.bits())).to_be_bytes()
     }
 
-    /// Numbers for at most `count` deliveries.
-    pub(super) fn reserve(&self, count: usize) -> Reserved<'_> {
+    /// Numbers for at most `count` deliveries, at this time.
+    pub(super) fn reserve(&self, count: usize, now_ms: u64) -> Reserved<'_> {
         let count = count as u64;
         let mut issued = self.issued.lock();
+        let timed = now_ms.saturating_mul(1 << WITHIN_MS).min(TIMED_MAX);
+        issued.next = issued.next.max(timed);
         let first = issued.next;
         issued.next += count;
         issued.open.push((first, first + count));
@@ -228,11 +265,13 @@ impl Drop for Reserved<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::message::Headers;
+    use crate::wire::list::Codec;
 
     #[test]
     fn tokens_are_told_apart_and_say_what_is_behind_them() {
         let tokens = Tokens::new(Duration::ZERO);
-        let reserved = tokens.reserve(2);
+        let reserved = tokens.reserve(2, 0);
         let all = [false, true].map(|framed| [false, true].map(|marked| Form { framed, marked }));
         for form in all.into_iter().flatten() {
             assert_eq!(reserved.token(0, form).form(), form);
@@ -246,20 +285,53 @@ mod tests {
         assert_eq!(Token::split(&entry), Some((plain, &b"value"[..])));
         assert_eq!(Token::split(&entry[..15]), None);
         reserved.answered();
-        assert_ne!(tokens.reserve(1).token(0, Form::default()), plain);
+        assert_ne!(tokens.reserve(1, 0).token(0, Form::default()), plain);
+    }
+
+    #[test]
+    fn a_value_says_when_it_was_first_taken_also_in_other_hands() {
+        let at = 1_795_560_295_925;
+        let entry = |token: Token, value: &[u8]| Bytes::from(token.entry(value));
+        let token = |now_ms| {
+            Tokens::new(Duration::ZERO)
+                .reserve(9, now_ms)
+                .token(8, Form::RETRY)
+        };
+        let (first, later) = (token(at), token(at + 60_000));
+        assert_eq!(first_taken_ms(&entry(first, b"value")), Some(at));
+        let mut headers = Headers::default();
+        headers.push("x-retry-count", "1");
+        headers.push(MESSAGE_ID, first.to_string());
+        for codec in [Codec::Frame, Codec::Json] {
+            let value = list::encode(&headers, &Bytes::from_static(b"{}"), codec).unwrap();
+            assert_eq!(first_taken_ms(&entry(later, &value)), Some(at));
+            // A host of an earlier release has it.
+            assert_eq!(first_taken_ms(&entry(token(0), &value)), Some(at));
+        }
+        assert_eq!(first_taken_ms(&entry(token(0), b"value")), None);
+        assert_eq!(first_taken_ms(&Bytes::from_static(b"short")), None);
+        // The producer's own id is no time.
+        headers.set(MESSAGE_ID, "7");
+        let value = list::encode(&headers, &Bytes::new(), Codec::Frame).unwrap();
+        assert_eq!(first_taken_ms(&entry(later, &value)), Some(at + 60_000));
+        // A clock that is wrong by centuries does not make numbers that a script cannot count.
+        let tokens = Tokens::new(Duration::ZERO);
+        drop(tokens.reserve(1, u64::MAX));
+        let last = tokens.reserve(1, at).token(0, Form::RETRY);
+        assert_eq!(last.number(), TIMED_MAX + 1);
     }
 
     #[test]
     fn tokens_of_a_call_under_way_are_not_settled() {
         let tokens = Tokens::new(Duration::ZERO);
-        let under_way = tokens.reserve(5);
+        let under_way = tokens.reserve(5, 0);
         let token = under_way.token(4, Form::default());
         assert!(!tokens.is_settled(token, Duration::ZERO));
         under_way.answered();
         assert!(!tokens.is_in_doubt(Duration::from_secs(60)));
         assert!(tokens.is_settled(token, Duration::ZERO));
         assert!(!tokens.is_settled(token, Duration::from_secs(60)));
-        drop(tokens.reserve(1));
+        drop(tokens.reserve(1, 0));
         assert!(tokens.is_in_doubt(Duration::from_secs(60)));
     }
 

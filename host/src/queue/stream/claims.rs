@@ -91,7 +91,8 @@ impl StreamQueue {
         };
         bounds.took(entries.size(), sent.elapsed());
         let skipped = std::mem::take(&mut entries.skipped);
-        let read = entries.read(|memory| bounds.hold(memory));
+        let held = entries.held();
+        let read = entries.read(|memory| bounds.hold_as(memory, held));
         let claims = read.map(|(id, fields)| self.decode(COMMAND, &id, 1, Origin::Fresh, fields));
         let claims: Vec<Claim> = claims.collect::<Result<_, Error>>()?;
         self.saw_last(&claims);
@@ -493,9 +494,7 @@ impl StreamQueue {
         origin: Origin,
         mut fields: Vec<(Bytes, Bytes)>,
     ) -> Result<Claim, Error> {
-        for (_, value) in &mut fields {
-            *value = self.base.bounds.hold(std::mem::take(value));
-        }
+        self.base.bounds.hold_fields(&mut fields);
         let entry = reply::bytes(command, entry)?;
         self.decode(command, &entry, native, origin, fields)
     }

@@ -162,15 +162,16 @@ impl AtLeastOnce for StreamQueue {
         call.arg(settlement.count);
     }
 
-    fn discard_copied_call(&self, settlement: &Settlement, key: &str) -> Option<Cmd> {
-        let mut call = self.call_in_epoch(Script::DiscardCopied, &[key]);
+    fn discard_copied_call(&self, settlement: &Settlement, key: &str) -> Option<(Script, Cmd)> {
+        let script = Script::DiscardCopied;
+        let mut call = self.call_in_epoch(script, &[key]);
         let id = entry_id(settlement.claim.id);
         let (name, value) = header_field(dead_letter::SOURCE_ID.as_bytes(), id.clone().into());
         call.arg(id)
             .arg(settlement.count)
             .arg(&name[..])
             .arg(&value[..]);
-        Some(call)
+        Some((script, call))
     }
 
     async fn holds(

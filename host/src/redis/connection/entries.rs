@@ -33,6 +33,11 @@ impl Entries {
         self.memory.len() + self.skipped_bytes
     }
 
+    /// What they take, with what the host keeps beside their bytes.
+    pub(crate) fn held(&self) -> usize {
+        self.memory.len() + beside(self.parts.len(), self.counts.len())
+    }
+
     /// The entries. `memory` is what their parts share: it is passed through `hold`.
     pub(crate) fn read(self, hold: impl FnOnce(Bytes) -> Bytes) -> impl Iterator<Item = Entry> {
         let mut memory = self.memory;
@@ -48,6 +53,18 @@ impl Entries {
             (id, fields)
         })
     }
+}
+
+/// What a name or a value of a field takes beside its bytes: where it is in the memory, a handle of it in the
+/// message, and another one in its headers. Scripts count the same.
+pub(crate) const PART_HELD: usize = 96;
+/// What an entry takes beside its fields.
+pub(crate) const ENTRY_HELD: usize = 64;
+
+/// What so many parts and entries take beside their bytes.
+fn beside(parts: usize, entries: usize) -> usize {
+    let parts = parts.saturating_mul(PART_HELD);
+    parts.saturating_add(entries.saturating_mul(ENTRY_HELD))
 }
 
 /// The longest line that announces a value: a kind, and a number of 64 bits.
@@ -324,7 +341,13 @@ impl Reading {
     /// entry is always read.
     fn skip_if_too_large(&mut self, arrived: &[u8]) {
         let all = self.string.unwrap_or_default();
-        let all = all.saturating_add(self.entries.memory.len() + self.at);
+        let all = all.saturating_add(self.entries.held() + self.at);
+        // Those of this entry that are still to come take memory as well.
+        let coming = match self.next {
+            Next::Part(left) => left,
+            _ => 0,
+        };
+        let all = all.saturating_add(beside(self.parts.len().saturating_add(coming), 1));
         if !self.skips && !self.entries.counts.is_empty() && all > self.limit.saturating_mul(2) {
             self.skips = true;
             let id = self.parts.first().cloned().unwrap_or_default();
@@ -593,6 +616,20 @@ mod tests {
         assert_eq!(plain(&got), entries[..1]);
         assert_eq!(got.skipped, [&b"2-0"[..]]);
         assert_eq!(&answer[..], TAKEN);
+    }
+
+    #[test]
+    fn fields_without_bytes_count_as_what_the_host_keeps_of_them() {
+        let fields = vec![(b"f".to_vec(), Vec::new()); 1000];
+        let entries = vec![
+            (b"1-0".to_vec(), fields.clone()),
+            (b"2-0".to_vec(), fields),
+            (b"3-0".to_vec(), vec![(b"f".to_vec(), b"v".to_vec())]),
+        ];
+        // The bytes of two would fit, and not what the host keeps of them.
+        let (got, _, _) = arrives(&reply(&entries, false), 100 << 10, 64).unwrap();
+        assert_eq!(got.skipped, [&b"2-0"[..], b"3-0"]);
+        assert!(got.held() > 2000 * PART_HELD, "{}", got.held());
     }
 
     #[test]

@@ -23,7 +23,8 @@ while #out < room and bytes < limit do
     break
   end
   for _, entry in ipairs(read[1][2]) do
-    local id, size = entry[1], 0
+    -- A host keeps about so much of each name and value beside its bytes.
+    local id, size = entry[1], 96 * #entry[2]
     for _, part in ipairs(entry[2]) do
       size = size + #part
     end

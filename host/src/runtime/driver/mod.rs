@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
+use crate::clock::Clock;
 use crate::delivery::ledger::{Event, Key, Ledger, Time};
 use crate::queue::{Guarantee, Queue};
 use crate::runtime::connection::Connection;
@@ -27,7 +28,7 @@ use crate::runtime::slot_events::{self, EventReceiver};
 use crate::runtime::ticket::Ticket;
 use crate::runtime::ticket_queue::{self, TicketSender};
 use crate::runtime::workers::{Completion, Workers};
-use crate::runtime::{Clock, Rules, Settings, policy_on};
+use crate::runtime::{Rules, Settings, policy_on};
 use crate::sandbox::LogSink;
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::metrics::Metrics;
@@ -211,7 +212,7 @@ impl Driver {
                 return self.time_out();
             }
             self.prepare_slot();
-            let deadline = self.clock.at(self.deadline(now)).into();
+            let left = self.deadline(now).saturating_sub(self.clock.now());
             tokio::select! {
                 biased;
                 command = control.recv(), if control_open => match command {
@@ -221,7 +222,7 @@ impl Driver {
                 () = changes.next() => self.monitored(self.clock.now(), RolloutMonitor::on_change),
                 Some(completion) = self.completions.recv() => self.on_completion(completion),
                 () = self.slot_events.wait(&mut slot_events) => {}
-                () = tokio::time::sleep_until(deadline) => {}
+                () = tokio::time::sleep(left) => {}
             }
             // Rules hold for each message that comes after them.
             while let Ok(command) = control.try_recv() {

@@ -1,14 +1,19 @@
 //! The faults of a plan: how each begins, and how it is healed.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use hostler::wire::keys::{self, POLICIES};
 use hostler_tests::guests::marked;
 use hostler_tests::host::binary;
 use hostler_tests::redis::RawRedis;
 
 use super::{Open, World};
+use crate::harvest::DEAD;
 use crate::history::{Fault, FaultKind};
 use crate::plan::{Action, Persistence};
 use crate::publisher::QUEUE;
@@ -16,6 +21,10 @@ use crate::publisher::QUEUE;
 /// With `appendfsync everysec`, a server puts off a write to its append-only file while it syncs the file, for up
 /// to two seconds, and answers meanwhile: a kill destroys that.
 const POSTPONED_MS: u64 = 2_500;
+/// Where the policies are kept that a fault has moved away.
+const KEPT: &str = "chaos:policies";
+/// More rules than a host reads.
+const TOO_MANY: usize = 1_001;
 /// Versions of the handler that are swapped in.
 pub(super) const VERSIONS: u64 = 3;
 
@@ -127,6 +136,14 @@ impl World {
                 self.put_handler(&whole[..whole.len() / 2])?;
             }
             F::Policy => self.policy(pick)?,
+            F::HostComes => self.start_host(None, false)?,
+            F::Unreadable => self.make_unreadable(pick).await,
+            F::HalfWritten => {
+                self.version = 1 + pick % VERSIONS;
+                let (path, whole) = self.written(pick);
+                // In place.
+                std::fs::write(path, &whole[..whole.len() / 2])?;
+            }
             F::HostDies | F::HostAborts | F::DrainTimeout | F::Starved => return Ok(()),
         }
         self.faults.push(Fault {
@@ -141,6 +158,7 @@ impl World {
             heal_ms: at_ms + action.for_ms,
             kind: action.kind,
             host,
+            pick,
         });
         // What is over at once is healed at once.
         self.heal(self.now_ms()).await
@@ -162,6 +180,7 @@ impl World {
                     | F::ClientKill
                     | F::ScriptFlush
                     | F::Policy
+                    | F::HostComes
                     | F::Swap
             );
             if open.heal_ms > now && !is_instant {
@@ -198,6 +217,12 @@ impl World {
                     }
                 }
                 F::BadSwap => self.put_handler(&self.current_component())?,
+                F::Unreadable => self.make_readable().await?,
+                F::HalfWritten => {
+                    let (path, whole) = self.written(open.pick);
+                    let mut file = OpenOptions::new().append(true).open(path)?;
+                    file.write_all(&whole[whole.len() / 2..])?;
+                }
                 _ => {}
             }
             self.faults[open.place].until_ms = self.now_ms();
@@ -245,6 +270,75 @@ impl World {
         let other = self.handler.with_extension("new");
         std::fs::write(&other, bytes)?;
         std::fs::rename(other, &self.handler).context("the handler can be replaced")
+    }
+
+    /// The configuration file of the hosts.
+    pub(super) fn file(&self) -> PathBuf {
+        self.dir.path().join("hosts.toml")
+    }
+
+    /// What stands in it. A part of it has no dead-letter queue.
+    pub(super) fn rules(&self, first_ms: u64) -> String {
+        let cap = self.plan.load.cap;
+        format!(
+            "max_deliveries = {cap}\n[backoff]\nfirst = \"{first_ms}ms\"\n[dead_letter]\nkey = \"{DEAD}\"\n\
+             max_len = 100000000\n"
+        )
+    }
+
+    /// The same as policies, which no host may miss: without them messages are discarded, and tried for ever.
+    pub(super) async fn set_policies(&self) -> Result<()> {
+        let cap = self.plan.load.cap.to_string();
+        let words: [&[u8]; 6] = [
+            b"HSET",
+            POLICIES.as_bytes(),
+            b"dead_letter.key *",
+            DEAD.as_bytes(),
+            b"max_deliveries *",
+            cap.as_bytes(),
+        ];
+        self.server.raw().await.try_ask_words(&words).await?;
+        Ok(())
+    }
+
+    /// The file that a fault writes, and its whole content.
+    fn written(&self, pick: u64) -> (PathBuf, Vec<u8>) {
+        match (pick >> 8) % 2 {
+            0 => (self.handler.clone(), self.current_component()),
+            _ => (self.file(), self.rules(1 + pick % 200).into_bytes()),
+        }
+    }
+
+    /// The server may be away: then nothing happens.
+    async fn make_unreadable(&self, pick: u64) {
+        let own = keys::policy(QUEUE);
+        match pick % 3 {
+            0 => {
+                self.ask(&format!("RENAME {POLICIES} {KEPT}")).await;
+                self.ask(&format!("SET {POLICIES} text")).await;
+            }
+            1 => {
+                let rules: Vec<String> = (0..TOO_MANY)
+                    .map(|n| format!("backoff.first q{n}"))
+                    .collect();
+                let mut words: Vec<&[u8]> = vec![b"HSET", POLICIES.as_bytes()];
+                for rule in &rules {
+                    words.extend([rule.as_bytes(), b"5ms"]);
+                }
+                if let Ok(raw) = RawRedis::open(&self.server.url()).await {
+                    drop(raw.try_ask_words(&words).await);
+                }
+            }
+            _ => drop(self.ask(&format!("SET {own} text")).await),
+        }
+    }
+
+    /// Undo all of it.
+    async fn make_readable(&self) -> Result<()> {
+        let raw = self.server.raw().await;
+        raw.try_ask(&format!("DEL {POLICIES} {KEPT} {}", keys::policy(QUEUE)))
+            .await?;
+        self.set_policies().await
     }
 
     /// Change a live setting. The command may fail, because the server may be away.

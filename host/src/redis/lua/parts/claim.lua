@@ -22,7 +22,8 @@ local function claim(held, limit, ...)
       else
         claims[#claims + 1] = { entry[1], delivery[4], delivery[3], entry[2] }
         for _, part in ipairs(entry[2]) do
-          bytes = bytes + #part
+          -- A host keeps about so much of each beside its bytes.
+          bytes = bytes + #part + 96
         end
       end
     end
