@@ -30,6 +30,17 @@ pub(crate) enum Rule {
     /// 11: a host adopts own entries that it does not hold.
     #[cfg(test)]
     AdoptUnknown,
+    /// 25: a delivery that is missing although its lease lasts is brought back.
+    MissingIsBroughtBack,
+    /// 26: a late acknowledgement is noted, so that the next owner does not bring the delivery back.
+    #[cfg(test)]
+    LateAcksAreNoted,
+    /// 27: the record of a parked delivery goes when its host is known to have the claim.
+    #[cfg(test)]
+    RecordsOutliveAnswers,
+    /// 28: a group that is made again begins before what was read without an answer.
+    #[cfg(test)]
+    UnansweredReadsComeAgain,
     /// 24: any host takes what a dead host held, whatever the name of that host (`list_lapsed.lua`).
     #[cfg(test)]
     OrphansOfEveryName,

@@ -237,8 +237,17 @@ impl<S: Source> Queue for AtMostOnce<S> {
             script_without: script,
             between: &[],
             begin: |script: Script, keys: &[&str]| (script.on(keys), 0),
-            one: |_: &Settlement, _: &mut Cmd| {},
-            meaning: |_: &Settlement, _: &str| None,
+            one: |settlement: &Settlement, call: &mut Cmd| {
+                let effects = settlement.effects.as_ref();
+                call.arg(effects.map_or(0, |effects| effects.written()));
+            },
+            meaning: |settlement: &Settlement, word: &str| {
+                let (count, why) = word.split_once('-')?;
+                if let (Some(effects), Ok(count)) = (&settlement.effects, count.parse()) {
+                    effects.are_written(count);
+                }
+                Some(Reply::Refused(why.to_owned()))
+            },
             about: |error| error,
         };
         let settled = source.settle(calls, (settlements, &acting), &mut replies);

@@ -149,7 +149,7 @@ async fn look(
             next_due_ms = [next_due_ms, due].into_iter().flatten().min();
         }
     }
-    let mut backlog = Script::Backlog.on(&[key, &later]);
+    let mut backlog = Script::Backlog.on(&[key, &later, &parked]);
     backlog.arg(group);
     let backlog = script::run(link, Script::Backlog, &backlog).await?;
     let [unread, _, _] = reply::tuple(COMMAND, backlog)?;

@@ -206,6 +206,13 @@ impl<J> Ledger<J> {
         self.holdings.find(key).map(|held| held.leased)
     }
 
+    /// Whether no other host can have taken this delivery up to now.
+    pub fn is_sure(&self, now: Time, key: Key) -> bool {
+        self.holdings.find(key).is_some_and(|held| {
+            held.lost.is_none() && now.saturating_sub(held.leased) < self.settings.min_idle
+        })
+    }
+
     /// How many deliveries are held.
     pub fn len(&self) -> usize {
         self.holdings.len()
@@ -303,7 +310,11 @@ impl<J> Ledger<J> {
             }
             Event::Offline => self.intake.offline(now),
             Event::Online => self.intake.online(now, self.settings.min_idle),
-            Event::Readopted { leased, replies } => self.confirmed(now, leased, replies),
+            Event::Readopted { leased, replies } => {
+                self.looked_for(&replies);
+                self.confirmed(now, leased, replies);
+            }
+            Event::BroughtBack { leased, replies } => self.brought_back(now, leased, replies),
             Event::Broken { detail } => {
                 if self.halt.is_none() && !self.draining {
                     self.halt(now, HaltCause::Broken, detail);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::held::{Held, LastRun, Sent, State};
+use super::held::{Held, LastRun, Missing, Sent, State};
 use super::{
     Action, Closed, Delivery, HaltCause, Key, Ledger, Mode, Note, Origin, Reply, SettleAction,
     Time, TurnedAway,
@@ -103,6 +103,7 @@ impl<J> Ledger<J> {
             doubtful: now.saturating_sub(leased) >= self.settings.min_idle / 2
                 || self.sent_away_again.is_some_and(|at| leased <= at),
             lost: None,
+            missing: Missing::No,
             successor: None,
             was_refused: false,
             is_unanswered: false,
@@ -237,6 +238,12 @@ impl<J> Ledger<J> {
         };
         let lane = held.lane;
         let is_record = start.record.is_some();
+        if self.bring_back(now, key, &reply) {
+            return;
+        }
+        let Some(held) = self.holdings.find(key) else {
+            return;
+        };
         // If an earlier record was written and its reply was lost, this one finds its count written.
         // That count is surely this host's own only while the lease cannot have ended. Otherwise it
         // may be the charge of a host that had the delivery in between.
@@ -578,6 +585,12 @@ impl<J> Ledger<J> {
         let State::Settling { sent, tries } = held.state.clone() else {
             return;
         };
+        if sent != Sent::Acknowledgement && self.bring_back(now, key, &reply) {
+            return;
+        }
+        let Some(held) = self.holdings.find(key) else {
+            return;
+        };
         let is_repeated = held.is_unanswered;
         let how = match (reply, sent) {
             (Reply::Refused(cause), sent) => {
@@ -750,11 +763,74 @@ impl<J> Ledger<J> {
 
     // Everything that is held.
 
+    /// Rule 25: a delivery is missing although its lease lasts, so no other host can have settled it. This host
+    /// has not either. So it is not gone: somebody has deleted this consumer, or an earlier owner has acknowledged it
+    /// late. Says whether Redis is asked which.
+    fn bring_back(&mut self, now: Time, key: Key, reply: &Reply) -> bool {
+        let is_sure = self.is_sure(now, key) && self.hands_back();
+        let Some(held) = self.holdings.find_mut(key) else {
+            return false;
+        };
+        let is_known = held.doubtful || held.is_unanswered || held.successor.is_some();
+        if *reply != Reply::Gone
+            || !is_sure
+            || is_known
+            || held.missing == Missing::Settled
+            || !Rule::MissingIsBroughtBack.holds()
+        {
+            return false;
+        }
+        if std::mem::replace(&mut held.missing, Missing::Asked) == Missing::No {
+            let count = held.counts.native;
+            self.out.push(Action::BringBack { key, count });
+        }
+        true
+    }
+
+    /// Redis has looked for these deliveries: what it does not hold now is not brought back again.
+    pub(super) fn looked_for(&mut self, replies: &[(Key, Reply)]) {
+        for (key, reply) in replies {
+            if let Some(held) = self.holdings.find_mut(*key) {
+                held.missing = match reply {
+                    Reply::Done => Missing::No,
+                    _ => Missing::Settled,
+                };
+            }
+        }
+    }
+
+    /// Deliveries that were missing are held again, and what was under way goes on; or they are not.
+    pub(super) fn brought_back(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
+        self.looked_for(&replies);
+        for (key, reply) in replies {
+            let Some(held) = self.holdings.find(key) else {
+                continue;
+            };
+            match (held.state.clone(), reply) {
+                (State::Settling { sent, tries }, Reply::Done) => self.send(key, sent, tries),
+                (State::Recording { write, .. }, Reply::Done) => {
+                    let expect = held.counts.native;
+                    self.out.push(Action::Record { key, expect, write });
+                }
+                (State::Settling { .. }, reply) => self.settled(now, key, reply),
+                (State::Recording { .. }, reply) => self.recorded(now, key, leased, reply),
+                (_, reply) => self.confirmed(now, leased, vec![(key, reply)]),
+            }
+        }
+    }
+
     /// Leases were confirmed, or found lost.
     pub(super) fn confirmed(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
         let min_idle = self.settings.min_idle;
         let mut confirmed = 0;
         for (key, reply) in replies {
+            let Some(held) = self.holdings.find_mut(key) else {
+                continue;
+            };
+            let is_asking = matches!(held.state, State::Settling { .. } | State::Recording { .. });
+            if !is_asking && self.bring_back(now, key, &reply) {
+                continue;
+            }
             let Some(held) = self.holdings.find_mut(key) else {
                 continue;
             };

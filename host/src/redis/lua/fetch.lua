@@ -28,7 +28,7 @@ while #out < room and bytes < limit do
       size = size + #part
     end
     local back = bytes >= limit and bytes + size > 2 * limit
-      and type(redis.pcall('ZADD', KEYS[2], text(now), id)) == 'number'
+      and type(redis.pcall('ZADD', KEYS[2], due_time(now, 0), id)) == 'number'
     if back then
       redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[3], 0, id, 'RETRYCOUNT', 0, 'JUSTID')
     else

@@ -16,7 +16,7 @@ for i, id in ipairs(ids) do
   if held and held[2] == ARGV[5] and held[4] == tonumber(keep[i]) then
     words[i] = 'done'
   elseif not words[i] then
-    records[#records + 1] = text(now + ARGV[4 * i + 5])
+    records[#records + 1] = due_time(now + ARGV[4 * i + 5], keep[i])
     records[#records + 1] = id
     written[id] = true
   end

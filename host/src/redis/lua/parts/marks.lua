@@ -19,8 +19,13 @@ local function has_room(marks, count, most)
 end
 -- Write all, and the mark ('' = none): done | marked (before) | unmarked (no room) | changed (a value that
 -- was read is another one: nothing is written) | -<why not>.
-local function settle_marked(marks, count, mark, all, most, lives)
+--
+-- If a write fails behind another one, the sorted set `progress` notes for this delivery how many are written, for
+-- a while. The next try goes on there, also that of another attempt. `begun`: it has such notes.
+local PROGRESS_MS = 86400000
+local function settle_marked(marks, count, mark, all, most, lives, progress, id, begun)
   local word = 'done'
+  local written = begun and tonumber(redis.call('ZSCORE', progress, id) or 0) or 0
   if count > 0 and mark ~= '' then
     if is_marked(marks, count, mark) then
       return 'marked'
@@ -34,9 +39,21 @@ local function settle_marked(marks, count, mark, all, most, lives)
       word, mark = 'unmarked', ''
     end
   end
-  local refused = changed(all) or refusal(all) or write_all(all)
+  -- Once it has begun, it ends.
+  local refused = (written == 0 and changed(all) or nil) or refusal(all, written)
+  if not refused then
+    local after
+    refused, after = write_all(all, written)
+    if refused and after > written then
+      redis.pcall('ZADD', progress, after, id)
+      redis.pcall('PEXPIRE', progress, PROGRESS_MS)
+    end
+  end
   if refused then
     return refused
+  end
+  if written > 0 then
+    redis.call('ZREM', progress, id)
   end
   if count > 0 and mark ~= '' and redis.call('PTTL', KEYS[marks]) < 0 then
     redis.call('PEXPIRE', KEYS[marks], lives)
