@@ -59,10 +59,12 @@ pub enum Kind {
     Probe,
     /// Make a missing stream or group again.
     Repair,
+    /// Take back what is missing although its lease lasts.
+    BringBack,
 }
 
 impl Kind {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Fetch,
         Self::Due,
         Self::Orphans,
@@ -76,13 +78,14 @@ impl Kind {
         Self::Backlog,
         Self::Probe,
         Self::Repair,
+        Self::BringBack,
     ];
 
     /// Whether a request of this kind is repeated until it is answered.
     pub fn retries(self) -> bool {
         matches!(
             self,
-            Self::Record | Self::Acknowledge | Self::Settle | Self::DeadLetter
+            Self::Record | Self::Acknowledge | Self::Settle | Self::DeadLetter | Self::BringBack
         )
     }
 
@@ -115,8 +118,8 @@ pub enum Request {
     Orphans(usize, FxHashSet<DeliveryId>),
     /// Starts to record.
     Record(Vec<Key>, Vec<Record>),
-    /// Deliveries to acknowledge.
-    Acknowledge(Vec<Key>, Vec<Arc<Claim>>),
+    /// Deliveries to acknowledge; `true`: other hosts may have some of them by now.
+    Acknowledge(Vec<Key>, Vec<Arc<Claim>>, bool),
     /// Deliveries to settle.
     Settle(Vec<Key>, Vec<Settlement>),
     /// Deliveries to dead-letter.
@@ -133,6 +136,8 @@ pub enum Request {
     Probe(Duration),
     /// Make a missing stream or group again. It must hold these deliveries, with these native counts.
     Repair(Vec<Key>, Vec<(Arc<Claim>, u32)>),
+    /// Take back what is missing although its lease lasts, with these native counts.
+    BringBack(Vec<Key>, Vec<(Arc<Claim>, u32)>),
 }
 
 impl Request {
@@ -151,6 +156,7 @@ impl Request {
             Self::Backlog(_) => Kind::Backlog,
             Self::Probe(_) => Kind::Probe,
             Self::Repair(..) => Kind::Repair,
+            Self::BringBack(..) => Kind::BringBack,
         }
     }
 }
@@ -323,6 +329,11 @@ impl Worker {
                         *settlements = again.map(Settlement::again).collect();
                         keys.clone()
                     }
+                    // It may be late by the next try.
+                    Request::Acknowledge(_, _, is_late) => {
+                        *is_late = true;
+                        Vec::new()
+                    }
                     _ => Vec::new(),
                 };
                 let completion = Completion {
@@ -418,14 +429,18 @@ impl Worker {
                 Answer::Taken(taken)
             }
             Request::Record(keys, records) => replies(keys, queue.record(records).await?),
-            Request::Acknowledge(keys, claims) => {
-                queue.acknowledge(claims).await?;
+            Request::Acknowledge(keys, claims, is_late) => {
+                match is_late {
+                    true => queue.acknowledge_late(claims).await?,
+                    false => queue.acknowledge(claims).await?,
+                }
                 Answer::Acknowledged(std::mem::take(keys))
             }
             Request::Settle(keys, settlements) | Request::DeadLetter(keys, settlements) => {
                 replies(keys, queue.settle(settlements).await?)
             }
             Request::Renew(keys, claims) => replies(keys, queue.renew(claims).await?),
+            Request::BringBack(keys, held) => replies(keys, queue.bring_back(held).await?),
             Request::Maintain => Answer::Maintained(queue.maintain().await?),
             Request::Observe => Answer::Observed(queue.observe().await?),
             Request::Backlog(_) => Answer::Backlog(queue.backlog().await?),

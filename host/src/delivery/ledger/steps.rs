@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::held::{Held, LastRun, Sent, State};
+use super::held::{Held, LastRun, Missing, Sent, State};
 use super::{
     Action, Closed, Delivery, HaltCause, Key, Ledger, Mode, Note, Origin, Reply, SettleAction,
     Time, TurnedAway,
@@ -82,6 +82,7 @@ impl<J> Ledger<J> {
     fn hold(&mut self, now: Time, leased: Time, delivery: Delivery<J>) {
         let limit = self.settings.policy.limit;
         let fresh = delivery.origin == Origin::Fresh;
+        let is_orphan = matches!(delivery.origin, Origin::Orphan { .. });
         let counts = AttemptCounts {
             header: delivery.header,
             native: delivery.native,
@@ -101,8 +102,15 @@ impl<J> Ledger<J> {
             state: State::Waiting,
             leased,
             doubtful: now.saturating_sub(leased) >= self.settings.min_idle / 2
-                || self.sent_away_again.is_some_and(|at| leased <= at),
+                || self.sent_away_again.is_some_and(|at| leased <= at)
+                // It may have adopted an own one, and have sent it away since.
+                || (is_orphan && self.sent_away.is_some_and(|at| leased <= at)),
             lost: None,
+            // The same, and have settled it.
+            missing: match is_orphan {
+                true => Missing::Settled,
+                false => Missing::No,
+            },
             successor: None,
             was_refused: false,
             is_unanswered: false,
@@ -237,6 +245,12 @@ impl<J> Ledger<J> {
         };
         let lane = held.lane;
         let is_record = start.record.is_some();
+        if self.bring_back(now, key, &reply) {
+            return;
+        }
+        let Some(held) = self.holdings.find(key) else {
+            return;
+        };
         // If an earlier record was written and its reply was lost, this one finds its count written.
         // That count is surely this host's own only while the lease cannot have ended. Otherwise it
         // may be the charge of a host that had the delivery in between.
@@ -259,6 +273,7 @@ impl<J> Ledger<J> {
                 held.counts.fresh &= !is_record;
                 held.leased = leased;
                 held.doubtful = false;
+                held.missing = Missing::No;
                 let (counts, is_void) = (held.counts, held.last.is_void);
                 if is_record {
                     self.note(Note::Recorded);
@@ -587,6 +602,12 @@ impl<J> Ledger<J> {
         let State::Settling { sent, tries } = held.state.clone() else {
             return;
         };
+        if sent != Sent::Acknowledgement && self.bring_back(now, key, &reply) {
+            return;
+        }
+        let Some(held) = self.holdings.find(key) else {
+            return;
+        };
         let is_repeated = held.is_unanswered;
         let how = match (reply, sent) {
             (Reply::Unfit(cause), Sent::Settlement(SettleAction::Acknowledge))
@@ -633,6 +654,7 @@ impl<J> Ledger<J> {
             _ => false,
         };
         if is_away {
+            self.sent_away = Some(now);
             if is_repeated {
                 self.sent_away_again = Some(now);
             }
@@ -765,11 +787,74 @@ impl<J> Ledger<J> {
 
     // Everything that is held.
 
+    /// Rule 26: a delivery is missing although its lease lasts, so no other host can have settled it. This host
+    /// has not either. So it is not gone: somebody has deleted this consumer, or an earlier owner has acknowledged it
+    /// late. Says whether Redis is asked which.
+    fn bring_back(&mut self, now: Time, key: Key, reply: &Reply) -> bool {
+        let is_sure = self.is_sure(now, key) && self.hands_back();
+        let Some(held) = self.holdings.find_mut(key) else {
+            return false;
+        };
+        let is_known = held.doubtful || held.is_unanswered || held.successor.is_some();
+        if *reply != Reply::Gone
+            || !is_sure
+            || is_known
+            || held.missing == Missing::Settled
+            || !Rule::MissingIsBroughtBack.holds()
+        {
+            return false;
+        }
+        if std::mem::replace(&mut held.missing, Missing::Asked) == Missing::No {
+            let count = held.counts.native;
+            self.out.push(Action::BringBack { key, count });
+        }
+        true
+    }
+
+    /// Redis has looked for these deliveries: what it does not hold now is not brought back again.
+    pub(super) fn looked_for(&mut self, replies: &[(Key, Reply)]) {
+        for (key, reply) in replies {
+            if let Some(held) = self.holdings.find_mut(*key) {
+                held.missing = match reply {
+                    Reply::Done => Missing::No,
+                    _ => Missing::Settled,
+                };
+            }
+        }
+    }
+
+    /// Deliveries that were missing are held again, and what was under way goes on; or they are not.
+    pub(super) fn brought_back(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
+        self.looked_for(&replies);
+        for (key, reply) in replies {
+            let Some(held) = self.holdings.find(key) else {
+                continue;
+            };
+            match (held.state.clone(), reply) {
+                (State::Settling { sent, tries }, Reply::Done) => self.send(key, sent, tries),
+                (State::Recording { write, .. }, Reply::Done) => {
+                    let expect = held.counts.native;
+                    self.out.push(Action::Record { key, expect, write });
+                }
+                (State::Settling { .. }, reply) => self.settled(now, key, reply),
+                (State::Recording { .. }, reply) => self.recorded(now, key, leased, reply),
+                (_, reply) => self.confirmed(now, leased, vec![(key, reply)]),
+            }
+        }
+    }
+
     /// Leases were confirmed, or found lost.
     pub(super) fn confirmed(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
         let min_idle = self.settings.min_idle;
         let mut confirmed = 0;
         for (key, reply) in replies {
+            let Some(held) = self.holdings.find_mut(key) else {
+                continue;
+            };
+            let is_asking = matches!(held.state, State::Settling { .. } | State::Recording { .. });
+            if !is_asking && self.bring_back(now, key, &reply) {
+                continue;
+            }
             let Some(held) = self.holdings.find_mut(key) else {
                 continue;
             };
@@ -780,6 +865,7 @@ impl<J> Ledger<J> {
                     // only a record that checks the count confirms it.
                     let is_sure = now.saturating_sub(held.leased) < min_idle;
                     if is_sure || !Rule::LeaseBeforeStart.holds() {
+                        held.missing = Missing::No;
                         held.leased = held.leased.max(leased);
                     }
                 }
