@@ -658,3 +658,24 @@ async fn where_much_is_due_a_look_claims_as_much_as_several_scripts_may() {
     taken.dedup();
     assert_eq!(taken.len(), 450);
 }
+
+/// Redis stands still while it copies.
+#[tokio::test]
+async fn one_script_copies_few_large_dead_letters() {
+    let scene = Scene::new().await;
+    let host = scene.host().await;
+    let large = "x".repeat(1 << 20);
+    for _ in 0..16 {
+        scene.raw.add(KEY, &large).await;
+    }
+    let mut claims = Vec::new();
+    while claims.len() < 16 {
+        claims.extend(fetch(&host, 16).await);
+    }
+    let before = scene.calls("evalsha").await;
+    let all = settlements(&claims, &dead_letter());
+    let replies = host.settle(&all).await.unwrap();
+    assert_eq!(replies, vec![Reply::Done; 16]);
+    assert!(scene.calls("evalsha").await - before >= 4);
+    assert_eq!(scene.length(DEAD).await, 16);
+}

@@ -136,8 +136,8 @@ pub enum Request {
     Probe(Duration),
     /// Make a missing stream or group again. It must hold these deliveries, with these native counts.
     Repair(Vec<Key>, Vec<(Arc<Claim>, u32)>),
-    /// Take back what is missing although its lease lasts, with these native counts.
-    BringBack(Vec<Key>, Vec<(Arc<Claim>, u32)>),
+    /// Take back what is missing although its lease lasts, up to this time, with these native counts.
+    BringBack(Vec<Key>, Vec<(Arc<Claim>, u32)>, Time),
 }
 
 impl Request {
@@ -440,7 +440,11 @@ impl Worker {
                 replies(keys, queue.settle(settlements).await?)
             }
             Request::Renew(keys, claims) => replies(keys, queue.renew(claims).await?),
-            Request::BringBack(keys, held) => replies(keys, queue.bring_back(held).await?),
+            Request::BringBack(keys, held, until) if self.clock.now() < *until => {
+                replies(keys, queue.bring_back(held).await?)
+            }
+            // Another host may have settled it by now.
+            Request::BringBack(keys, held, _) => replies(keys, vec![Reply::Gone; held.len()]),
             Request::Maintain => Answer::Maintained(queue.maintain().await?),
             Request::Observe => Answer::Observed(queue.observe().await?),
             Request::Backlog(_) => Answer::Backlog(queue.backlog().await?),

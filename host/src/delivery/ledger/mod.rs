@@ -209,6 +209,12 @@ impl<J> Ledger<J> {
         self.holdings.find(key).map(|held| held.leased)
     }
 
+    /// When another host may take it, if its lease is not confirmed before.
+    pub fn lease_ends(&self, key: Key) -> Option<Time> {
+        let leased = self.leased(key);
+        leased.map(|leased| leased + self.settings.min_idle)
+    }
+
     /// Whether no other host can have taken this delivery up to now.
     pub fn is_sure(&self, now: Time, key: Key) -> bool {
         self.holdings.find(key).is_some_and(|held| {
@@ -314,7 +320,7 @@ impl<J> Ledger<J> {
             Event::Offline => self.intake.offline(now),
             Event::Online => self.intake.online(now, self.settings.min_idle),
             Event::Readopted { leased, replies } => {
-                self.looked_for(&replies);
+                self.looked_for(&replies, false);
                 self.confirmed(now, leased, replies);
             }
             Event::BroughtBack { leased, replies } => self.brought_back(now, leased, replies),

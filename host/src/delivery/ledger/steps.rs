@@ -222,7 +222,16 @@ impl<J> Ledger<J> {
             is_ahead,
         };
         self.holdings.set(key, state);
-        self.out.push(Action::Record { key, expect, write });
+        if !self.is_asked_back(key) {
+            self.out.push(Action::Record { key, expect, write });
+        }
+    }
+
+    /// Redis is asked to bring it back. Until it answers nothing else is asked about it: a repeated request may bring
+    /// back what is settled meanwhile.
+    fn is_asked_back(&self, key: Key) -> bool {
+        let held = self.holdings.find(key);
+        held.is_some_and(|held| held.missing == Missing::Asked)
     }
 
     /// Rule 12: a lease that was last confirmed this long ago may have ended since.
@@ -592,7 +601,9 @@ impl<J> Ledger<J> {
             Sent::Settlement(action) => Action::Settle { key, count, action },
         };
         self.holdings.set(key, State::Settling { sent, tries });
-        self.out.push(action);
+        if !self.is_asked_back(key) {
+            self.out.push(action);
+        }
     }
 
     pub(super) fn settled(&mut self, now: Time, key: Key, reply: Reply) {
@@ -811,10 +822,13 @@ impl<J> Ledger<J> {
         true
     }
 
-    /// Redis has looked for these deliveries: what it does not hold now is not brought back again.
-    pub(super) fn looked_for(&mut self, replies: &[(Key, Reply)]) {
+    /// Redis has looked for these deliveries: what it does not hold now is not brought back again. `is_asked`: it was
+    /// asked to bring them back.
+    pub(super) fn looked_for(&mut self, replies: &[(Key, Reply)], is_asked: bool) {
         for (key, reply) in replies {
-            if let Some(held) = self.holdings.find_mut(*key) {
+            if let Some(held) = self.holdings.find_mut(*key)
+                && (is_asked || held.missing != Missing::Asked)
+            {
                 held.missing = match reply {
                     Reply::Done => Missing::No,
                     _ => Missing::Settled,
@@ -825,13 +839,21 @@ impl<J> Ledger<J> {
 
     /// Deliveries that were missing are held again, and what was under way goes on; or they are not.
     pub(super) fn brought_back(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
-        self.looked_for(&replies);
+        self.looked_for(&replies, true);
         for (key, reply) in replies {
             let Some(held) = self.holdings.find(key) else {
                 continue;
             };
             match (held.state.clone(), reply) {
                 (State::Settling { sent, tries }, Reply::Done) => self.send(key, sent, tries),
+                // A late one counts as well.
+                (
+                    State::Settling {
+                        sent: sent @ Sent::Acknowledgement,
+                        tries,
+                    },
+                    _,
+                ) => self.send(key, sent, tries),
                 (State::Recording { write, .. }, Reply::Done) => {
                     let expect = held.counts.native;
                     self.out.push(Action::Record { key, expect, write });
@@ -865,7 +887,9 @@ impl<J> Ledger<J> {
                     // only a record that checks the count confirms it.
                     let is_sure = now.saturating_sub(held.leased) < min_idle;
                     if is_sure || !Rule::LeaseBeforeStart.holds() {
-                        held.missing = Missing::No;
+                        if held.missing == Missing::Settled {
+                            held.missing = Missing::No;
+                        }
                         held.leased = held.leased.max(leased);
                     }
                 }

@@ -228,7 +228,7 @@ impl StreamQueue {
                 reply => reply?,
             };
             let [claims, trimmed, wait, until] = reply::tuple(script.name(), reply)?;
-            let until = reply::text(script.name(), until)?.parse().ok();
+            let until: Option<u64> = reply::text(script.name(), until)?.parse().ok();
             let before = taken.claims.len();
             self.add(script, claims, &trimmed, |_| Origin::Returned, &mut taken)?;
             let new = &taken.claims[before..];
@@ -238,7 +238,7 @@ impl StreamQueue {
             self.many_due.store(is_full, Ordering::Relaxed);
         }
         self.base.bounds.answered(&taken.claims, sent.elapsed());
-        self.know(known).await;
+        self.know(sent, known).await;
         Ok(taken)
     }
 
@@ -252,10 +252,17 @@ impl StreamQueue {
     /// deliveries. Where Redis does not answer, that is tried again before the next claim.
     ///
     /// Dies here: a record of a claimed delivery is left. If others settle the delivery, it comes again.
-    pub(super) async fn know(&self, claims: impl IntoIterator<Item = (DeliveryId, Option<u64>)>) {
-        self.unconfirmed().extend(claims);
+    pub(super) async fn know(&self, sent: Instant, claims: Vec<(DeliveryId, Option<u64>)>) {
+        // After so long it may have gone with this host's consumer, and nobody brings it back but its record.
+        let is_old = || sent.elapsed() >= self.options.min_idle / 2;
+        let doubtful = |(id, until): (_, Option<u64>)| (id, until.filter(|_| !is_old()));
+        self.unconfirmed().extend(claims.into_iter().map(doubtful));
         if let Err(error) = self.confirm().await {
             tracing::debug!(%error, "records of taken deliveries could not be removed: the next look tries again");
+            let mut unconfirmed = self.unconfirmed();
+            unconfirmed
+                .iter_mut()
+                .for_each(|claim| *claim = doubtful(*claim));
         }
     }
 

@@ -631,8 +631,8 @@ impl Queue for StreamQueue {
             self.base.bounds.answered(new, sent.elapsed());
             found = !new.is_empty() && Instant::now() < until;
         }
-        let known = taken.claims.iter().map(|claim| (claim.id, None));
-        self.know(known).await;
+        let known = taken.claims.iter().map(|claim| (claim.id, None)).collect();
+        self.know(Instant::now(), known).await;
         Ok(taken)
     }
 

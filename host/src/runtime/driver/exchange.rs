@@ -46,7 +46,7 @@ pub(super) struct Outbox {
     renew: Option<Vec<Key>>,
     records: Vec<(Key, Record)>,
     acknowledgements: Vec<(Key, Arc<Claim>)>,
-    missing: Vec<(Key, (Arc<Claim>, u32))>,
+    missing: Vec<(Key, (Arc<Claim>, u32, Time))>,
     settlements: Vec<(Key, Settlement)>,
     dead_letters: Vec<(Key, Settlement)>,
 }
@@ -107,7 +107,8 @@ impl Driver {
             Action::Settle { key, count, action } => self.settle(key, count, action),
             Action::BringBack { key, count } => {
                 if let Some(claim) = self.claim(key) {
-                    self.outbox.missing.push((key, (claim, count)));
+                    let until = self.ledger.lease_ends(key).unwrap_or_default();
+                    self.outbox.missing.push((key, (claim, count, until)));
                 }
             }
             Action::Closed { key, job, how } => {
@@ -285,7 +286,11 @@ impl Driver {
         while let Some((keys, held)) =
             self.next_batch(Kind::BringBack, |outbox| &mut outbox.missing)
         {
-            self.workers.send(Request::BringBack(keys, held));
+            let until = held.iter().map(|(.., until)| *until).min();
+            let held = held.into_iter().map(|(claim, count, _)| (claim, count));
+            let until = until.unwrap_or_default();
+            self.workers
+                .send(Request::BringBack(keys, held.collect(), until));
         }
         while let Some((keys, records)) =
             self.next_batch(Kind::Record, |outbox| &mut outbox.records)

@@ -67,6 +67,8 @@ pub(super) enum Command {
     BringBack {
         key: Key,
         count: u32,
+        /// When its lease ends.
+        until: Time,
     },
     /// Make the group again, and take back what the host holds.
     Repair {
@@ -305,7 +307,9 @@ impl World<'_> {
                 self.issue(host, Command::Acknowledge { key, is_late });
             }
             Action::BringBack { key, count } => {
-                self.issue(host, Command::BringBack { key, count });
+                let until = self.hosts[host].ledger.lease_ends(key);
+                let until = until.unwrap_or_default();
+                self.issue(host, Command::BringBack { key, count, until });
             }
             Action::Settle { key, count, action } => {
                 let again = self.hosts[host].unanswered.contains(&key);
@@ -376,6 +380,15 @@ impl World<'_> {
     }
 
     pub(super) fn issue(&mut self, host: HostId, command: Command) {
+        if let Command::BringBack { key, until, .. } = command
+            && self.now >= until
+        {
+            // Another host may have settled it by now.
+            let replies = vec![(key, Reply::Gone)];
+            let leased = self.now;
+            self.tell(host, Event::BroughtBack { leased, replies });
+            return;
+        }
         if self.hosts[host].cut_until.is_some() {
             self.fail(host, command);
             return;
@@ -493,7 +506,9 @@ impl World<'_> {
                 self.audit.may_come_again(entry_of(*key));
             }
             // It may bring back a delivery that is settled by now.
-            (true, Command::BringBack { key, .. }) => self.audit.may_come_again(entry_of(*key)),
+            (given_up, Command::BringBack { key, until, .. }) if given_up || self.now >= *until => {
+                self.audit.may_come_again(entry_of(*key));
+            }
             _ => {}
         }
         let (command, mark) = (call.command.clone(), call.mark);
@@ -646,7 +661,7 @@ impl World<'_> {
                 self.audit.acknowledged_elsewhere(entry);
                 Answer::Done
             }
-            Command::BringBack { key, count } => {
+            Command::BringBack { key, count, .. } => {
                 let entry = entry_of(*key);
                 let reply = self.store.readopt(now, host, entry, *count);
                 Answer::Replies(vec![(*key, reply)])
@@ -875,12 +890,21 @@ impl World<'_> {
         self.apply(host, event);
     }
 
+    /// Whether these claims are so old that only their records know them, if their consumer was deleted.
+    fn is_old(&self, event: &Event<Job>) -> bool {
+        let (Event::DueTaken { leased, .. } | Event::OrphansTaken { leased, .. }) = event else {
+            return false;
+        };
+        self.now - *leased >= self.scenario.min_idle / 2
+    }
+
     /// A host says that it knows what it has taken, before it goes on with it.
     fn know(&mut self, host: HostId, until: Option<Time>, event: Event<Job>) {
         let (Event::DueTaken { deliveries, .. } | Event::OrphansTaken { deliveries, .. }) = &event
         else {
             return;
         };
+        let until = until.filter(|_| !self.is_old(&event));
         let known: Vec<_> = deliveries.iter().map(|d| (d.job, until)).collect();
         if known.is_empty() || !self.scenario.confirms {
             self.apply(host, event);
@@ -923,6 +947,10 @@ impl World<'_> {
                 }
             }
             Command::Confirm { known, event } => {
+                let is_old = self.is_old(&event);
+                let doubtful =
+                    |(entry, until): (_, Option<Time>)| (entry, until.filter(|_| !is_old));
+                let known = known.into_iter().map(doubtful);
                 self.hosts[host].unconfirmed.extend(known);
                 *event
             }
