@@ -91,8 +91,8 @@ pub struct Ledger<J> {
     /// When a repeated settlement last sent a delivery away. It may have come after a claim whose answer is still
     /// on its way.
     sent_away_again: Option<Time>,
-    /// When a delivery last went away, at the first try or a later one.
-    sent_away: Option<Time>,
+    /// When a delivery was last settled, or went away.
+    settled_last: Option<Time>,
     out: Vec<Action<J>>,
 }
 
@@ -166,7 +166,7 @@ impl<J> Ledger<J> {
             leftovers: Leftovers::Unknown,
             halt: None,
             refused_due: None,
-            sent_away: None,
+            settled_last: None,
             sent_away_again: None,
             out: Vec::new(),
         }

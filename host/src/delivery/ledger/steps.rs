@@ -82,7 +82,9 @@ impl<J> Ledger<J> {
     fn hold(&mut self, now: Time, leased: Time, delivery: Delivery<J>) {
         let limit = self.settings.policy.limit;
         let fresh = delivery.origin == Origin::Fresh;
-        let is_orphan = matches!(delivery.origin, Origin::Orphan { .. });
+        // This host may have adopted an own one, and have settled it, or sent it away, since.
+        let is_unsure = matches!(delivery.origin, Origin::Orphan { .. })
+            && self.settled_last.is_some_and(|at| leased <= at);
         let counts = AttemptCounts {
             header: delivery.header,
             native: delivery.native,
@@ -103,11 +105,9 @@ impl<J> Ledger<J> {
             leased,
             doubtful: now.saturating_sub(leased) >= self.settings.min_idle / 2
                 || self.sent_away_again.is_some_and(|at| leased <= at)
-                // It may have adopted an own one, and have sent it away since.
-                || (is_orphan && self.sent_away.is_some_and(|at| leased <= at)),
+                || is_unsure,
             lost: None,
-            // The same, and have settled it.
-            missing: match is_orphan {
+            missing: match is_unsure {
                 true => Missing::Settled,
                 false => Missing::No,
             },
@@ -657,6 +657,7 @@ impl<J> Ledger<J> {
             }
             (reply, _) => self.closed_by(key, reply),
         };
+        self.settled_last = Some(now);
         let is_away = match &how {
             Closed::Stolen => true,
             // A claim of meanwhile may have come from where this host parked the delivery. If not,
@@ -665,7 +666,6 @@ impl<J> Ledger<J> {
             _ => false,
         };
         if is_away {
-            self.sent_away = Some(now);
             if is_repeated {
                 self.sent_away_again = Some(now);
             }

@@ -260,7 +260,11 @@ impl World<'_> {
         let now = self.now;
         self.audit.finish(self.scenario, &self.store, now);
         let pending = self.store.pending.keys();
-        let pending = pending.filter(|entry| !self.audit.lives[**entry].again);
+        let is_over = |entry: &&Entry| {
+            let life = &self.audit.lives[**entry];
+            life.again || life.excused
+        };
+        let pending = pending.filter(|entry| !is_over(entry));
         let pending: Vec<Entry> = pending.copied().collect();
         // What was settled in one group may be pending in another.
         if !pending.is_empty() && !self.audit.regrouped {
