@@ -664,6 +664,9 @@ impl World<'_> {
             Command::BringBack { key, count, .. } => {
                 let entry = entry_of(*key);
                 let reply = self.store.readopt(now, host, entry, *count);
+                if reply == Reply::Done {
+                    self.audit.listed(entry);
+                }
                 Answer::Replies(vec![(*key, reply)])
             }
             Command::Settle {
@@ -863,11 +866,6 @@ impl World<'_> {
             }
             (Command::Acknowledge { key, .. }, Answer::Done) => Event::Acknowledged(vec![key]),
             (Command::BringBack { .. }, Answer::Replies(replies)) => {
-                for (key, reply) in &replies {
-                    if *reply == Reply::Done {
-                        self.audit.listed(entry_of(*key));
-                    }
-                }
                 Event::BroughtBack { leased, replies }
             }
             (Command::Settle { key, .. }, Answer::Reply(reply)) => {
