@@ -91,8 +91,8 @@ pub struct Ledger<J> {
     /// When a repeated settlement last sent a delivery away. It may have come after a claim whose answer is still
     /// on its way.
     sent_away_again: Option<Time>,
-    /// When a delivery was last settled, or went away.
-    settled_last: Option<Time>,
+    /// What was settled last, or went away, with the times.
+    settled_last: VecDeque<(Time, DeliveryId)>,
     out: Vec<Action<J>>,
 }
 
@@ -166,7 +166,7 @@ impl<J> Ledger<J> {
             leftovers: Leftovers::Unknown,
             halt: None,
             refused_due: None,
-            settled_last: None,
+            settled_last: VecDeque::new(),
             sent_away_again: None,
             out: Vec::new(),
         }

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::delivery::attempt::{AttemptCounts, Lane, NextStart, Start};
 use crate::delivery::backoff::Backoff;
+use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{Disposition, Policy, Reason, decide};
 use crate::delivery::rules::Rule;
@@ -18,6 +19,8 @@ const REFUSED: Backoff = Backoff::doubling(Duration::from_millis(100), Duration:
 
 /// How often a message runs again because what it read had changed, before that counts as a nack.
 const RERUNS_MAX: u32 = 32;
+/// How many of the last settled deliveries are known: more than a host settles while it looks for orphans, as a rule.
+const SETTLED_KEPT: usize = 4096;
 
 impl<J> Ledger<J> {
     // Claimed.
@@ -84,7 +87,7 @@ impl<J> Ledger<J> {
         let fresh = delivery.origin == Origin::Fresh;
         // This host may have adopted an own one, and have settled it, or sent it away, since.
         let is_unsure = matches!(delivery.origin, Origin::Orphan { .. })
-            && self.settled_last.is_some_and(|at| leased <= at);
+            && self.may_have_settled(delivery.id, leased);
         let counts = AttemptCounts {
             header: delivery.header,
             native: delivery.native,
@@ -657,7 +660,7 @@ impl<J> Ledger<J> {
             }
             (reply, _) => self.closed_by(key, reply),
         };
-        self.settled_last = Some(now);
+        self.note_settled(now, key.id);
         let is_away = match &how {
             Closed::Stolen => true,
             // A claim of meanwhile may have come from where this host parked the delivery. If not,
@@ -794,6 +797,27 @@ impl<J> Ledger<J> {
             self.close(key, how);
         }
         self.suspect_done(now, key);
+    }
+
+    /// This delivery is settled, or goes away.
+    fn note_settled(&mut self, now: Time, id: DeliveryId) {
+        if self.settled_last.len() >= SETTLED_KEPT {
+            self.settled_last.pop_front();
+        }
+        self.settled_last.push_back((now, id));
+    }
+
+    /// Whether this host may have settled this delivery, or sent it away, since then.
+    fn may_have_settled(&self, id: DeliveryId, since: Time) -> bool {
+        let is_since = |(at, _): &&(Time, DeliveryId)| *at >= since;
+        let is_forgotten = self.settled_last.len() >= SETTLED_KEPT;
+        is_forgotten && self.settled_last.front().as_ref().is_some_and(is_since)
+            || self
+                .settled_last
+                .iter()
+                .rev()
+                .take_while(is_since)
+                .any(|(_, other)| *other == id)
     }
 
     // Everything that is held.
