@@ -505,6 +505,13 @@ impl World<'_> {
             (true, Command::Settle { key, action, .. }) if !sends_away(action) => {
                 self.audit.may_come_again(entry_of(*key));
             }
+            // It may take the record of a delivery that went with a deleted consumer meanwhile.
+            (true, Command::Confirm { known, .. }) => {
+                for (entry, _) in known {
+                    self.audit
+                        .excuse(*entry, self.store.pending.contains_key(entry));
+                }
+            }
             // It may bring back a delivery that is settled by now.
             (given_up, Command::BringBack { key, until, .. }) if given_up || self.now >= *until => {
                 self.audit.may_come_again(entry_of(*key));
