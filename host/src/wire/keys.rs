@@ -320,6 +320,8 @@ mod tests {
             ("parked", parked(queue, "<group>")),
             ("fences", fences(queue, "<group>")),
             ("acted", acted(queue, "<group>", "<consumer>")),
+            ("written", written(queue, "<group>")),
+            ("late", late(queue, "<group>")),
             ("min_idle", min_idle(queue, Some("<group>"))),
             ("min_idle", min_idle(queue, None)),
             ("processing", processing(queue, "<instance>")),
