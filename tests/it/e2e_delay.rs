@@ -16,7 +16,10 @@ const PARKED: &str = "{orders}:parked:workers";
 /// When each parked message is due, by id, in epoch milliseconds of the server (this machine).
 async fn due(scene: &Scene) -> BTreeMap<String, u64> {
     let range = format!("ZRANGE {PARKED} 0 -1 WITHSCORES");
-    redis::from_redis_value(scene.raw.ask(&range).await).unwrap()
+    let due: BTreeMap<String, f64> = redis::from_redis_value(scene.raw.ask(&range).await).unwrap();
+    // The fraction says how often it started.
+    let whole = |(id, at): (String, f64)| (id, at as u64);
+    due.into_iter().map(whole).collect()
 }
 
 /// Wait until so many messages are parked.

@@ -57,3 +57,56 @@ async fn messages_that_run_on_two_hosts_while_their_group_is_destroyed_are_not_l
         host.drain().await.expect_code(0);
     }
 }
+
+/// A cleaner deletes consumers that it takes for dead: that of a living host, and that of parked messages.
+#[tokio::test]
+async fn messages_that_run_or_are_parked_while_consumers_are_deleted_are_not_lost() {
+    let mut scene = Scene::new().await;
+    let options = scene
+        .host()
+        .dead_letter()
+        .flags("concurrency=32 min-idle=2s");
+    let host = options.ready().await;
+    let mut parked = Vec::new();
+    for _ in 0..8 {
+        parked.push(scene.publish("nack:2000,ack").await);
+    }
+    let (mut drops, mut nacks) = (Vec::new(), Vec::new());
+    for round in 0..8 {
+        let wait = 500 + 100 * round;
+        drops.push(scene.publish(&format!("sleep:{wait}+drop")).await);
+        nacks.push(scene.publish(&format!("sleep:{wait}+nack:20,ack")).await);
+    }
+    host.starts(24).await;
+    eventually("those are parked", async || {
+        let pending = scene.raw.pending("orders", "workers").await;
+        let is_parked = |held: &&hostler_tests::redis::Pending| held.consumer == "hostler:parked";
+        pending.iter().filter(is_parked).count() == 8
+    })
+    .await;
+    for consumer in [&host.consumer(), "hostler:parked"] {
+        let delete = format!("XGROUP DELCONSUMER orders workers {consumer}");
+        scene.raw.ask(&delete).await;
+    }
+    eventually("each dropped message is dead-lettered", async || {
+        let dead = dead(&scene).await;
+        drops.iter().all(|id| dead.contains(id))
+    })
+    .await;
+    eventually("each other one has run again", async || {
+        let witness = host.witness();
+        nacks
+            .iter()
+            .chain(&parked)
+            .all(|id| witness.attempts(id) == [1, 2])
+    })
+    .await;
+    eventually("nothing is pending", async || {
+        scene.raw.pending("orders", "workers").await.is_empty()
+    })
+    .await;
+    host.logs("somebody deleted the consumer of this host")
+        .await;
+    let ended = host.drained().await;
+    assert_eq!(ended.json()["acked"], 16);
+}

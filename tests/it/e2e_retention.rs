@@ -152,3 +152,33 @@ async fn entries_trimmed_while_they_are_pending_are_logged_and_counted() {
     assert_eq!(ended.json()["acked"], 1);
     assert_eq!(ended.json()["dead_lettered"], json!({}));
 }
+
+#[tokio::test]
+async fn retention_that_is_far_behind_goes_on_at_once_and_says_so() {
+    for retention in ["acked", "maxlen:1000"] {
+        let scene = Scene::new().await;
+        scene
+            .raw
+            .ask("XGROUP CREATE orders workers 0 MKSTREAM")
+            .await;
+        let add = "for _ = 1, 20000 do redis.call('XADD', KEYS[1], '*', '_payload', 'x') end";
+        for _ in 0..15 {
+            let words = ["EVAL", add, "1", "orders"].map(str::as_bytes);
+            scene.raw.ask_words(&words).await;
+        }
+        // All of them are acknowledged.
+        scene.raw.ask("XGROUP SETID orders workers $").await;
+        let host = scene.host().flag("retention", retention).admin();
+        let host = host.ready().await;
+        // By one go in five seconds this takes two and a half minutes.
+        eventually("all is trimmed", async || {
+            scene.raw.number("XLEN orders").await <= 1100
+        })
+        .await;
+        host.logs("housekeeping has more to do than one go may")
+            .await;
+        let unfinished = r#"hostler_housekeeping_unfinished_total{sweep="retention"}"#;
+        assert!(host.metric(unfinished) > 0);
+        host.drained().await;
+    }
+}

@@ -591,3 +591,27 @@ async fn a_drain_ends_while_others_fill_the_outbox() {
     assert!(begun.elapsed() < std::time::Duration::from_secs(20));
     assert!(waiting(&scene, "stream:invoices").await > 0);
 }
+
+/// A host relays a bounded number of outboxes at a time: one that is empty makes room for the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn more_outboxes_than_a_host_relays_at_once_are_relayed_one_after_the_other() {
+    let scene = Scene::new().await;
+    let fill = "for i = 1, 1010 do \
+                redis.call('SADD', KEYS[1], 'stream:{orders}:s' .. i) \
+                redis.call('XADD', KEYS[2] .. i, '*', 'write', 'append', '_payload', 'x') end";
+    let outboxes = outbox("stream:{orders}:s");
+    let words = ["EVAL", fill, "2", "{orders}:outboxes", &outboxes].map(str::as_bytes);
+    scene.raw.ask_words(&words).await;
+    let host = host(&scene, Kind::Stream).ready().await;
+    host.logs("this host relays 1000 outboxes, and no more")
+        .await;
+    let count =
+        "local n = 0 for i = 1, 1010 do n = n + redis.call('XLEN', KEYS[1] .. i) end return n";
+    let all = ["EVAL", count, "1", "{orders}:s"].map(str::as_bytes);
+    eventually("each is relayed", async || {
+        let relayed = scene.raw.ask_words(&all).await;
+        relayed == redis::Value::Int(1010)
+    })
+    .await;
+    host.drained().await;
+}

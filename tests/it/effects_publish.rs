@@ -20,6 +20,7 @@ on_both! {
     a_mistake_is_an_error_of_its_own_call
     every_refused_write_leaves_no_other_write_behind
     a_key_of_another_type_fails_its_message_and_stops_no_other
+    a_write_that_fails_behind_another_one_repeats_none_whichever_host_goes_on
     a_full_server_keeps_message_and_effects
     a_host_that_lost_its_delivery_publishes_nothing
     follow_ups_are_exactly_one_per_message_whichever_host_dies
@@ -284,6 +285,75 @@ async fn a_key_of_another_type_fails_its_message_and_stops_no_other(kind: Kind) 
     assert_eq!(host.drain().await.expect_code(0).json()["acked"], 4);
 }
 
+/// A stream that can take no more entries: its last id is the greatest there is.
+async fn exhaust(scene: &Scene, stream: &str) {
+    let greatest = u64::MAX;
+    let add = format!("XADD {stream} {greatest}-{greatest} name value");
+    scene.raw.ask(&add).await;
+}
+
+/// No script can ask for this cause before it writes.
+async fn a_write_that_fails_behind_another_one_repeats_none_whichever_host_goes_on(kind: Kind) {
+    let scene = Scene::new().await;
+    let options = host(&scene, kind)
+        .flag(
+            "grant-publish",
+            r#"{"a":"stream:a","b":"stream:b","c":"stream:c"}"#,
+        )
+        .flags("min-idle=300ms orphan-scan=50ms")
+        .admin();
+    exhaust(&scene, "b").await;
+    publish(&scene, kind, "m", "publish:a:1+publish:b:2+publish:c:3").await;
+    let refusals = async |host: &hostler_tests::host::Host, times: u64| {
+        let refused = || host.metric("hostler_settlements_refused_total");
+        eventually("it is refused again", async || refused() >= times).await;
+    };
+    let first = options.ready().await;
+    refusals(&first, 3).await;
+    assert_eq!(
+        (length(&scene, "a").await, length(&scene, "c").await),
+        (1, 0)
+    );
+    first.kill().await;
+    // Another attempt on another host goes on where the first one was.
+    let second = options.ready().await;
+    refusals(&second, 2).await;
+    assert_eq!(
+        (length(&scene, "a").await, length(&scene, "c").await),
+        (1, 0)
+    );
+    scene.delete("b").await;
+    eventually("the rest is published", async || {
+        length(&scene, "c").await == 1
+    })
+    .await;
+    assert_eq!(
+        (length(&scene, "a").await, length(&scene, "b").await),
+        (1, 1)
+    );
+    publish(&scene, kind, "n", "publish:a:1+publish:b:2+publish:c:3").await;
+    eventually("the next one is whole", async || {
+        length(&scene, "c").await == 2
+    })
+    .await;
+    assert_eq!(
+        (length(&scene, "a").await, length(&scene, "b").await),
+        (2, 2)
+    );
+    assert_eq!(second.drained().await.json()["acked"], 2);
+    assert!(
+        !scene
+            .exists(&format!(
+                "{{orders}}:written:{}",
+                match kind {
+                    Kind::Stream => "workers",
+                    Kind::List => "",
+                }
+            ))
+            .await
+    );
+}
+
 async fn length(scene: &Scene, key: &str) -> i64 {
     let kind = scene.raw.text(&format!("TYPE {key}")).await;
     let count = match &*kind {
@@ -506,13 +576,26 @@ async fn a_queue_without_acknowledgements_publishes_after_the_verdict() {
     })
     .await;
     assert_eq!(host.metric("hostler_settlements_refused_total"), 0);
-    // A refused one waits, and is lost when the host ends.
-    scene.rights("resetkeys ~orders* ~{orders}:*").await;
-    scene.push("orders", b"publish:raw:f").await;
-    eventually("it is refused", async || {
-        host.metric("hostler_settlements_refused_total") > 0
+    // One that is refused behind others repeats none of them.
+    scene.delete("invoices").await;
+    exhaust(&scene, "invoices").await;
+    scene
+        .push("orders", b"publish:raw:b+publish:invoices:d")
+        .await;
+    let refused = || host.metric("hostler_settlements_refused_total");
+    eventually("it is refused several times", async || refused() >= 3).await;
+    assert_eq!(length(&scene, "raw").await, 3);
+    scene.delete("invoices").await;
+    eventually("it is published", async || {
+        length(&scene, "invoices").await == 1
     })
     .await;
+    assert_eq!(length(&scene, "raw").await, 3);
+    // A refused one waits, and is lost when the host ends.
+    let before = refused();
+    scene.rights("resetkeys ~orders* ~{orders}:*").await;
+    scene.push("orders", b"publish:raw:f").await;
+    eventually("it is refused", async || refused() > before).await;
     let ended = host.drain().await;
     assert_eq!(ended.code(), Some(75));
 }

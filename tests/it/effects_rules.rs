@@ -67,6 +67,8 @@ fn hide_losses(proxy: &Proxy) {
     let silent = "hold(ARGV[2], ids, obstacles(ids), counts)\nreturn 'done'";
     change(proxy, Script::Renew, &[(told, silent)]);
     let stolen = ("out[#out + 1] = 'stolen'", "out[#out + 1] = 'done'");
+    // Nor is one brought back that such an ack took from its next owner.
+    change(proxy, Script::Readopt, &[("    words[i] = false\n", "")]);
     let evicted = ("return { unknown and 1 or 0, out }", "return { 0, out }");
     change(proxy, Script::ListHold, &[stolen, evicted]);
 }
@@ -124,12 +126,12 @@ async fn what_is_published_before_the_ack_is_published_twice(kind: Kind) {
         Kind::Stream => Without::Text(
             &[Script::Acknowledge],
             "  local word = words[i]\n",
-            "  write_all(item.all)\n  item.all = { expected = {} }\n  local word = words[i]\n",
+            "  write_all(item.all, 0)\n  item.all = { expected = {} }\n  local word = words[i]\n",
         ),
         Kind::List => Without::Text(
             &[Script::ListAcknowledge],
             "  local word\n  if not entry then\n",
-            "  write_all(effects[i])\n  effects[i] = { expected = {} }\n  local word\n  if not entry then\n",
+            "  write_all(effects[i], 0)\n  effects[i] = { expected = {} }\n  local word\n  if not entry then\n",
         ),
     };
     let published = async |without| {

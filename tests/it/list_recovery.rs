@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hostler::delivery::message::{REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use hostler::queue::list::{ListOptions, ListQueue};
-use hostler::queue::{Origin, Queue, Reply};
+use hostler::queue::{Origin, Queue, Reply, Sweep};
 use hostler_tests::redis::eventually;
 
 use crate::list_scene::{CLAIMS, INSTANCES, Scene, entry, options, processing, recovering, value};
@@ -262,6 +262,23 @@ async fn recovered_deliveries_are_kept_when_the_key_of_another_instance_is_unrea
     let bodies: HashSet<_> = taken.iter().map(|c| &c.message.body[..]).collect();
     assert_eq!(bodies, HashSet::from([&b"one"[..], b"two"]));
     assert_eq!(scene.processing(&heir).await.len(), taken.len());
+}
+
+#[tokio::test]
+async fn hundreds_of_instances_that_are_gone_are_removed_in_steps() {
+    let scene = Scene::new().await;
+    let host = scene.host().await;
+    for number in 0..250 {
+        scene
+            .raw
+            .ask(&format!("ZADD {INSTANCES} 1 gone-{number}"))
+            .await;
+    }
+    for (removed, is_unfinished) in [(100, true), (100, true), (50, false)] {
+        let done = host.maintain().await.unwrap();
+        assert_eq!(done.consumers_removed, removed);
+        assert_eq!(done.unfinished.contains(&Sweep::Consumers), is_unfinished);
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use hostler::delivery::message::{DeliveryId, Headers};
 use hostler::delivery::policy::DELAY_MAX;
 use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::list::{ListOptions, ListQueue};
-use hostler::queue::{Backlog, Claim, Origin, Queue, Reply, SettleAction};
+use hostler::queue::{Backlog, Claim, Origin, Queue, Reply, SettleAction, Sweep};
 use hostler::wire::frame;
 use hostler_tests::redis::{RedisOptions, eventually};
 
@@ -269,5 +269,31 @@ async fn across_slots_nothing_is_copied_that_could_not_be_removed() {
         assert_eq!(scene.list(DEAD).await.len(), usize::from(may), "{user}");
         assert_eq!(scene.processing(&host).await.len(), usize::from(!may));
         scene.delete(DEAD).await;
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_over_a_lowered_bound_go_in_steps_until_it_holds() {
+    let scene = Scene::new().await;
+    for _ in 0..2 {
+        scene.fill("LPUSH", DEAD, 20_000).await;
+    }
+    let bounded = DeadLetterQueue {
+        max_len: Some(100),
+        ..DeadLetterQueue::new(DEAD)
+    };
+    let options = ListOptions {
+        dead_letter: Some(bounded),
+        ..options()
+    };
+    let host = scene.host_with(options).await;
+    let claims = scene.claim(&host, &["dead"]).await;
+    settled(&host, &claims[0], 1, dead_letter()).await;
+    let length = async || scene.raw.number(&format!("LLEN {DEAD}")).await;
+    assert_eq!(length().await, 39_001);
+    for (left, is_unfinished) in [(29_001, true), (19_001, true), (9_001, true), (100, false)] {
+        let done = host.maintain().await.unwrap();
+        assert_eq!(length().await, left);
+        assert_eq!(done.unfinished.contains(&Sweep::DeadLetters), is_unfinished);
     }
 }

@@ -13,7 +13,9 @@ use hostler::redis::Class;
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::eventually;
 
-use crate::queue_scene::{DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, options, park};
+use crate::queue_scene::{
+    DEAD, FENCES, KEY, PARKED, Scene, connector, dead_letter, options, park, text,
+};
 use crate::queue_stream::read_wide;
 use crate::scene::{
     discard, holds_nothing, is_empty, orphaned, record, requeue, settled, settlement,
@@ -277,6 +279,66 @@ async fn claims_whose_replies_were_lost_are_found_again() {
         assert!(is_empty(host).await);
     }
     cut.assert_cut(16);
+}
+
+/// Parked messages that a host has taken without an answer, and then somebody destroys the group.
+#[tokio::test]
+async fn what_was_taken_without_an_answer_outlives_its_group() {
+    for after in [0, 5, 40] {
+        let cut = Cut::new().await;
+        let Cut { scene, host, .. } = &cut;
+        let (claim, reply) = cut.settle(1000, park(3, Duration::ZERO)).await;
+        assert_eq!(reply, Reply::Done);
+        let other = scene.host().await;
+        cut.cut_script(after);
+        assert!(host.take_due(9).await.is_err());
+        cut.heal().await;
+        scene.assert_held(claim.id, host.consumer(), 3).await;
+        scene.destroy_group().await;
+        other.repair(&[]).await.unwrap();
+        // Its record says when somebody must look.
+        let id = text(claim.id);
+        let due = scene.raw.text(&format!("ZSCORE {PARKED} {id}")).await;
+        let (ms, count) = due.split_once('.').unwrap();
+        assert!(ms.parse::<i64>().unwrap() > scene.now_ms().await);
+        scene
+            .raw
+            .ask(&format!(
+                "ZADD {PARKED} {}.{count} {id}",
+                scene.now_ms().await - 1
+            ))
+            .await;
+        let taken = other.take_due(9).await.unwrap();
+        assert_eq!(taken.claims.len(), 1, "cut after {after}");
+        assert_eq!((taken.claims[0].id, taken.claims[0].native), (claim.id, 3));
+        assert_eq!(scene.parked().await, 0);
+        cut.assert_cut(1);
+    }
+}
+
+/// A host has read messages without an answer and others with one, and then somebody destroys the group.
+#[tokio::test]
+async fn what_was_read_without_an_answer_is_read_again_after_its_group_is_destroyed() {
+    for by_script in [false, true] {
+        let cut = Cut::new().await;
+        let Cut { scene, proxy, host } = &cut;
+        if !by_script {
+            let claim = cut.claim().await;
+            host.acknowledge(&[claim]).await.unwrap();
+        }
+        scene.raw.add(KEY, "unanswered").await;
+        proxy.cut_reply(host.consumer(), 5);
+        assert!(host.fetch(9, Duration::ZERO).await.is_err());
+        cut.heal().await;
+        let claims = scene.read(host, &["answered"]).await;
+        host.acknowledge(&claims).await.unwrap();
+        scene.destroy_group().await;
+        host.repair(&[]).await.unwrap();
+        let again = host.fetch(9, Duration::ZERO).await.unwrap();
+        let bodies: Vec<_> = again.iter().map(|claim| &claim.message.body[..]).collect();
+        assert_eq!(bodies, [&b"unanswered"[..], b"answered"]);
+        cut.assert_cut(1);
+    }
 }
 
 /// The first fetch of a host goes by script, the next ones by a plain command.

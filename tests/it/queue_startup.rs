@@ -19,11 +19,12 @@ const COMMANDS: &str = "+info +time +script|load +evalsha +type +exists +xreadgr
     +xinfo|consumers +xinfo|stream +zadd +zrem +zscore +zcard +zrange +zrangebyscore \
     +multi +exec +acl|whoami +acl|dryrun";
 /// The keys that it needs, as an ACL names them, and as the check names them.
-const KEYS: [(&str, &str); 7] = [
+const KEYS: [(&str, &str); 8] = [
     ("~orders", KEY),
     ("~orders:dead", DEAD),
     ("~{orders}:parked:*", PARKED),
     ("~{orders}:fences:workers", FENCES),
+    ("~{orders}:late:workers", "{orders}:late:workers"),
     ("~{orders}:min-idle:*", TERMS),
     ("~{orders}:delayed", DELAYED),
     ("~{orders}:cycle", "{orders}:cycle"),

@@ -9,12 +9,15 @@ use hostler::queue::stream::{GroupStart, PARKED_CONSUMER, StreamOptions, StreamQ
 use hostler::queue::{Backlog, Claim, Origin, Queue, Record, Reply, SettleAction};
 use hostler::redis::script::Script;
 use hostler::wire::Raw;
+use hostler_tests::redis::eventually;
 
 use crate::queue_scene::{
     DEAD, GROUP, KEY, MIN_IDLE, PARKED, Scene, body, connector, dead_letter, due, field, options,
     orphans_beside, park, settlements, text,
 };
-use crate::scene::{fetch, is_empty, orphaned, record, requeue, settle, settled, settlement};
+use crate::scene::{
+    bodies, fetch, is_empty, orphaned, record, requeue, settle, settled, settlement,
+};
 
 /// Without transactions, every connection that breaks behind the copy would leave one.
 #[tokio::test]
@@ -244,7 +247,7 @@ async fn a_parked_delivery_is_taken_when_due_with_its_count() {
 }
 
 #[tokio::test]
-async fn a_due_time_without_its_delivery_is_removed() {
+async fn a_due_time_goes_with_its_delivery_and_waits_while_another_host_has_it() {
     let scene = Scene::new().await;
     let host = scene.host().await;
     let bodies = ["acked late", "taken over", "trimmed"];
@@ -252,16 +255,72 @@ async fn a_due_time_without_its_delivery_is_removed() {
     for claim in &claims {
         settle(&host, claim, 1, requeue(1)).await;
     }
-    host.acknowledge(&claims[..1]).await.unwrap();
+    host.acknowledge_late(&claims[..1]).await.unwrap();
     scene.give("somebody", claims[1].id, 1, 0).await;
     let trimmed = text(claims[2].id);
     scene.raw.ask(&format!("XDEL orders {trimmed}")).await;
     let taken = host.take_due(9).await.unwrap();
     assert!(taken.claims.is_empty());
-    assert_eq!((taken.trimmed, taken.next_due), (1, None));
-    assert_eq!(scene.parked().await, 0);
+    assert_eq!(taken.trimmed, 1);
+    // Its new host may not know it yet.
+    let wait = taken.next_due.unwrap();
+    // To the next millisecond.
+    let most = 2 * MIN_IDLE + Duration::from_millis(1);
+    assert!(wait > MIN_IDLE && wait <= most, "{wait:?}");
+    assert_eq!(scene.parked().await, 1);
     scene.assert_held(claims[1].id, "somebody", 1).await;
     assert_eq!(host.backlog().await.unwrap().pending, 1);
+    // The next host that claims it says that it knows it.
+    scene.give("somebody", claims[1].id, 1, 60_000).await;
+    assert_eq!(orphaned(&host, 9).await.len(), 1);
+    assert_eq!(scene.parked().await, 0);
+}
+
+/// The client of the host that watches what is due, as `CLIENT LIST` shows it.
+async fn watching(scene: &Scene) -> Option<String> {
+    let clients = scene.raw.text("CLIENT LIST").await;
+    let mut lines = clients.lines();
+    lines
+        .find(|line| line.contains(":changes "))
+        .map(str::to_owned)
+}
+
+#[tokio::test]
+async fn what_becomes_due_before_the_server_announces_it_is_not_believed_to_be_nothing() {
+    let scene = Scene::new().await;
+    let host = scene.host().await;
+    let nothing = async || host.take_due(9).await.unwrap().claims.is_empty();
+    eventually("nothing is known to be due", async || {
+        nothing().await && host.known_due().is_some()
+    })
+    .await;
+    // It connects again after half a second at least: on a busy machine that may be too early.
+    loop {
+        let client = watching(&scene).await.unwrap();
+        let id = client.split_once("id=").unwrap().1;
+        let id = id.split(' ').next().unwrap();
+        scene.raw.ask(&format!("CLIENT KILL ID {id}")).await;
+        eventually("nothing is known", async || host.known_due().is_none()).await;
+        for _ in 0..3 {
+            assert!(nothing().await);
+        }
+        if watching(&scene).await.is_none() {
+            break;
+        }
+        eventually("it watches", async || {
+            nothing().await && host.known_due().is_some()
+        })
+        .await;
+    }
+    scene.raw.ask("ZADD {orders}:delayed 1 due").await;
+    eventually("the server announces changes again", async || {
+        let client = watching(&scene).await;
+        client.is_some_and(|line| line.contains("cmd=exists"))
+    })
+    .await;
+    assert!(host.known_due().is_none());
+    assert!(nothing().await);
+    assert_eq!(bodies(&fetch(&host, 1).await), ["due"]);
 }
 
 #[tokio::test]
@@ -614,4 +673,25 @@ async fn where_much_is_due_a_look_claims_as_much_as_several_scripts_may() {
     taken.sort_unstable();
     taken.dedup();
     assert_eq!(taken.len(), 450);
+}
+
+/// Redis stands still while it copies.
+#[tokio::test]
+async fn one_script_copies_few_large_dead_letters() {
+    let scene = Scene::new().await;
+    let host = scene.host().await;
+    let large = "x".repeat(1 << 20);
+    for _ in 0..16 {
+        scene.raw.add(KEY, &large).await;
+    }
+    let mut claims = Vec::new();
+    while claims.len() < 16 {
+        claims.extend(fetch(&host, 16).await);
+    }
+    let before = scene.calls("evalsha").await;
+    let all = settlements(&claims, &dead_letter());
+    let replies = host.settle(&all).await.unwrap();
+    assert_eq!(replies, vec![Reply::Done; 16]);
+    assert!(scene.calls("evalsha").await - before >= 4);
+    assert_eq!(scene.length(DEAD).await, 16);
 }

@@ -150,6 +150,18 @@ impl<K> Scene<K> {
         self.raw.ask(&format!("DEL {key}")).await;
     }
 
+    /// Add so many small entries to a stream, or values to a list.
+    pub(crate) async fn fill(&self, command: &str, key: &str, count: usize) {
+        let each = match command {
+            "XADD" => "redis.call('XADD', KEYS[1], '*', '_payload', 'x')",
+            _ => "redis.call('LPUSH', KEYS[1], 'x')",
+        };
+        let script = format!("for _ = 1, ARGV[1] do {each} end");
+        let count = count.to_string();
+        let words = ["EVAL", &script, "1", key, &count].map(str::as_bytes);
+        self.raw.ask_words(&words).await;
+    }
+
     pub(crate) async fn exists(&self, key: &str) -> bool {
         self.raw.number(&format!("EXISTS {key}")).await > 0
     }

@@ -30,6 +30,7 @@ use crate::redis::ServerTime;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::script::Script;
+use crate::redis::script_reply::reply_of;
 use crate::wire::Raw;
 use crate::wire::list::{self, Framing};
 
@@ -237,8 +238,17 @@ impl<S: Source> Queue for AtMostOnce<S> {
             script_without: script,
             between: &[],
             begin: |script: Script, keys: &[&str]| (script.on(keys), 0),
-            one: |_: &Settlement, _: &mut Cmd| {},
-            meaning: |_: &Settlement, _: &str| None,
+            one: |settlement: &Settlement, call: &mut Cmd| {
+                let effects = settlement.effects.as_ref();
+                call.arg(effects.map_or(0, |effects| effects.progress()));
+            },
+            meaning: |settlement: &Settlement, word: &str| {
+                let (count, why) = word.split_at(word.find('-')?);
+                if let (Some(effects), Ok(count)) = (&settlement.effects, count.parse()) {
+                    effects.are_written(count);
+                }
+                reply_of(script.name(), why).ok()
+            },
             about: |error| error,
         };
         let settled = source.settle(calls, (settlements, &acting), &mut replies);

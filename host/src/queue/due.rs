@@ -44,7 +44,7 @@ impl Due {
         let (mark, at) = (self.watch.mark(), Instant::now());
         let taken = ask.await?;
         let is_empty = taken.claims.is_empty() && taken.trimmed == 0;
-        let look = is_empty.then(|| Look {
+        let look = mark.filter(|_| is_empty).map(|mark| Look {
             mark,
             at,
             next: taken.next_due.map(|next| at + next),

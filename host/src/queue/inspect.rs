@@ -149,8 +149,11 @@ async fn look(
             next_due_ms = [next_due_ms, due].into_iter().flatten().min();
         }
     }
-    let mut backlog = Script::Backlog.on(&[key, &later]);
-    backlog.arg(group);
+    let mut backlog = Script::Backlog.on(&[key, &later, &parked]);
+    backlog
+        .arg(group)
+        .arg(PARKED_CONSUMER)
+        .arg(UNPARKED_CONSUMER);
     let backlog = script::run(link, Script::Backlog, &backlog).await?;
     let [unread, _, _] = reply::tuple(COMMAND, backlog)?;
     let unread = reply::integer(COMMAND, &unread)? > 0;

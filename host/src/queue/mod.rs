@@ -135,9 +135,39 @@ pub struct Backlog {
     pub outbox: u64,
 }
 
+/// A part of housekeeping. One go does a bounded amount of it.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum Sweep {
+    /// What the retention of the queue trims.
+    Retention,
+    /// Unread messages over the length limit.
+    MaxLength,
+    /// Dead letters over the bound of their queue.
+    DeadLetters,
+    /// Consumers, or instances, that are long gone.
+    Consumers,
+    /// Outboxes that other hosts or configurations have filled.
+    Outboxes,
+}
+
+impl Sweep {
+    /// Its name in metrics and logs.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Retention => "retention",
+            Self::MaxLength => "max-length",
+            Self::DeadLetters => "dead-letters",
+            Self::Consumers => "consumers",
+            Self::Outboxes => "outboxes",
+        }
+    }
+}
+
 /// The result of housekeeping.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Maintenance {
+    /// Where more is to do: the next housekeeping goes on at once.
+    pub unfinished: Vec<Sweep>,
     /// Entries trimmed from the queue by its retention.
     pub trimmed: u64,
     /// The queue is longer than its retention says, because entries over the length are unread or
@@ -348,6 +378,19 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Take deliveries off the queue, in one round trip, without an owner check: the handler has
     /// finished them, no matter which host holds them now.
     async fn acknowledge(&self, claims: &[Arc<Claim>]) -> Result<(), Error>;
+
+    /// The same for deliveries that may have come to other hosts by now: their next owner must not take them for
+    /// lost.
+    async fn acknowledge_late(&self, claims: &[Arc<Claim>]) -> Result<(), Error> {
+        self.acknowledge(claims).await
+    }
+
+    /// Take back deliveries that Redis did not find although this host has surely held them all the time, with
+    /// these native counts: somebody has removed this host from the queue. One reply for each: `Done` if it is
+    /// held again, `Gone` if it is settled, `Trimmed` if its entry is gone, `Stolen` if another host has it.
+    async fn bring_back(&self, held: &[(Arc<Claim>, u32)]) -> Result<Vec<Reply>, Error> {
+        Ok(vec![Reply::Gone; held.len()])
+    }
 
     /// Carry out settlements: one reply for each. Several calls may be under way, about different deliveries; all but one
     /// only dead-letter.

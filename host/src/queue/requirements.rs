@@ -23,6 +23,7 @@ pub(super) fn stream_keys(options: &StreamOptions, is_cluster: bool) -> Vec<Key>
         Key::new(keys::parked(key, group), "zset", "parked deliveries"),
         Key::new(keys::delayed(key), "zset", "messages published for later"),
         Key::new(keys::fences(key, group), "zset", "repeated calls of hosts"),
+        Key::new(keys::late(key, group), "zset", "late acknowledgements"),
         Key::new(keys::min_idle(key, Some(group)), "zset", TERMS),
     ];
     keys.extend(targets(options.dead_letter.as_ref(), key, "stream"));
@@ -239,6 +240,15 @@ pub(super) fn stream(options: &StreamOptions, is_cluster: bool) -> Vec<Need> {
     need("ZSCORE", &[&parked, "0-1"]);
     need("ZRANGE", &[&parked, "0", "0"]);
     need("ZRANGEBYSCORE", &[&parked, "0", "1"]);
+    need("ZCARD", &[&parked]);
+    let late = keys::late(&options.key, &options.group);
+    need("ZADD", &[&late, "1", "0-1"]);
+    need("ZREM", &[&late, "0-1"]);
+    need("ZSCORE", &[&late, "0-1"]);
+    need("ZCARD", &[&late]);
+    need("ZRANGE", &[&late, "0", "0"]);
+    need("ZRANGEBYSCORE", &[&late, "0", "1"]);
+    need("EVALSHA", &["0", "3", key, &late, &parked]);
     need("ZADD", &[&fences, "GT", "1", "c"]);
     need("ZREM", &[&fences, "c"]);
     need("ZSCORE", &[&fences, "c"]);
@@ -272,10 +282,17 @@ pub(super) fn stream(options: &StreamOptions, is_cluster: bool) -> Vec<Need> {
     }
     if options.checks_acks() {
         // Every host has its own: any name will do.
+        let written = keys::written(key, &options.group);
+        need("ZADD", &[&written, "1", "0-1"]);
+        need("ZREM", &[&written, "0-1"]);
+        need("ZSCORE", &[&written, "0-1"]);
+        need("ZCARD", &[&written]);
+        need("ZRANGE", &[&written, "0", "0"]);
+        need("PEXPIRE", &[&written, "1"]);
         let acted = keys::acted(key, &options.group, "h");
         need("GETRANGE", &[&acted, "0", "-1"]);
         need("SET", &[&acted, "v", "PX", "1"]);
-        need("EVALSHA", &["0", "2", key, &acted]);
+        need("EVALSHA", &["0", "3", key, &acted, &written]);
     }
     Publishing::of(&options.outlets, key, options.outbox, is_cluster).needs(&mut needs);
     keeping(options.keys.as_deref(), &mut needs);
@@ -317,10 +334,13 @@ pub(super) fn list(options: &ListOptions, is_cluster: bool) -> Vec<Need> {
     need("HGET", &[&started, "t"]);
     need("HDEL", &[&started, "t"]);
     need("DEL", &[&started]);
+    let written = keys::written(key, "");
+    need("PEXPIRE", &[&written, "1"]);
     let sets = [
         Some(&delayed),
         Some(&instances),
         Some(&terms),
+        Some(&written),
         options.recovery.as_ref().map(|r| &r.key),
     ];
     for set in sets.into_iter().flatten() {

@@ -162,11 +162,7 @@ impl Error {
                         && (detail.starts_with("no such key")
                             || detail.contains("requires the key to exist")))
             }
-            // A blocked read whose stream is deleted.
-            Self::Unavailable { code, detail, .. } => {
-                code == "UNBLOCKED" && detail.contains("no longer exists")
-            }
-            _ => false,
+            _ => self.says_stream_is_gone(),
         };
         if missing {
             return Self::Missing {
@@ -175,6 +171,16 @@ impl Error {
             };
         }
         self
+    }
+
+    /// Whether a blocked read ended because its stream was deleted.
+    pub(crate) fn says_stream_is_gone(&self) -> bool {
+        match self {
+            Self::Unavailable { code, detail, .. } => {
+                code == "UNBLOCKED" && detail.contains("no longer exists")
+            }
+            _ => false,
+        }
     }
 
     /// The same error; if it is about a key of the wrong type, it names the keys that it may be about.

@@ -53,7 +53,7 @@ scripts! {
     /// Renew leases.
     Renew = ["epoch", "pending"] "renew";
     /// Park deliveries.
-    Park = ["fenced", "time", "epoch", "pending"] "park";
+    Park = ["fenced", "time", "kept", "missing", "epoch", "pending"] "park";
     /// Leave suspects to other hosts.
     Leave = ["fenced", "epoch", "pending"] "leave";
     /// Void the calls that had no answer.
@@ -64,6 +64,8 @@ scripts! {
     Acknowledge = ["epoch", "time", "pending", "effects", "marks"] "acknowledge" asked;
     /// The same for deliveries without effects: it takes little memory.
     AcknowledgeOnly = ["epoch", "time", "pending", "effects", "marks"] "acknowledge" oom;
+    /// Acknowledge deliveries that other hosts may have by now.
+    AcknowledgeLate = ["epoch", "time", "pending"] "acknowledge_late" oom;
     /// Find messages that were handled already.
     Marked = "marked";
     /// Dead-letter deliveries.
@@ -73,11 +75,13 @@ scripts! {
     /// Check that a delivery is owned.
     Holds = ["epoch", "pending"] "holds";
     /// Claim unread entries.
-    Fetch = ["time", "step"] "fetch";
+    Fetch = ["time", "kept", "missing", "step"] "fetch";
     /// Take back parked deliveries that are due.
-    TakeDue = ["time", "due", "info", "ids", "delivered", "unread", "epoch", "pending", "step", "claim"] "take_due";
+    TakeDue = ["time", "due", "kept", "missing", "info", "ids", "delivered", "unread", "epoch", "pending", "step", "claim"] "take_due";
+    /// Remove the records of deliveries that this host knows to have claimed.
+    Confirm = ["kept", "epoch", "pending"] "confirm" oom;
     /// Take back parked deliveries without a due time.
-    Sweep = ["claim"] "sweep";
+    Sweep = ["time", "kept", "claim"] "sweep";
     /// Say what this host goes by, and learn what all hosts of the queue go by.
     GoBy = ["time", "terms"] "go_by" oom;
     /// Claim orphans.
@@ -93,9 +97,9 @@ scripts! {
     /// Delete consumers that are gone.
     Consumers = ["info"] "consumers";
     /// Make a deleted group again, or mark one.
-    Repair = ["info", "ids"] "repair" oom;
+    Repair = ["info", "ids", "missing"] "repair" oom;
     /// Park deliveries of an earlier group again.
-    ParkAgain = ["info", "ids", "delivered", "unread", "epoch"] "park_again";
+    ParkAgain = ["info", "ids", "kept", "missing", "delivered", "unread", "epoch"] "park_again";
     /// Take back deliveries that a new group does not know.
     Readopt = ["epoch", "pending"] "readopt";
     /// Claim waiting values of a list.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tracing::{debug, error, info, warn};
 
 use crate::delivery::ledger::{
-    Closed, Delivery, HaltCause, Note, Origin, SettleAction, TurnedAway,
+    Closed, Delivery, HaltCause, Key, Note, Origin, SettleAction, TurnedAway,
 };
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
@@ -298,7 +298,8 @@ impl Reporter {
                 if let Some(others) = self.pass("gone") {
                     warn!(
                         message_id = message_id(),
-                        others, "no longer pending: another host or program has settled it"
+                        others,
+                        "no longer pending: it was settled elsewhere, or went with a deleted consumer"
                     );
                 }
             }
@@ -452,6 +453,16 @@ impl Reporter {
         if std::mem::take(&mut self.refuses_housekeeping) {
             info!("redis takes the housekeeping of this queue again");
         }
+        for sweep in &done.unfinished {
+            let sweep = sweep.label();
+            self.metrics.housekeeping_unfinished(sweep);
+            if let Some(others) = self.pass("unfinished") {
+                info!(
+                    sweep,
+                    others, "housekeeping has more to do than one go may: it goes on at once"
+                );
+            }
+        }
         let metrics = &self.metrics;
         metrics.retention_trimmed.inc_by(done.trimmed);
         metrics.cycles.inc_by(done.cycles);
@@ -547,6 +558,18 @@ impl Reporter {
         let refusals = relayed.refusals - counted.refusals;
         self.metrics.outbox_refusals.inc_by(refusals);
         set(&self.metrics.outbox_blocked, relayed.blocked);
+    }
+
+    /// Deliveries were missing in Redis although their leases last.
+    pub(super) fn brought_back(&self, replies: &[(Key, Reply)]) {
+        let back = replies.iter().filter(|(_, reply)| *reply == Reply::Done);
+        let back = back.count();
+        if back > 0 {
+            warn!(
+                back,
+                "somebody deleted the consumer of this host: what it holds is pending again"
+            );
+        }
     }
 
     /// What stays in outboxes when this host ends.

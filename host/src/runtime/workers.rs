@@ -60,10 +60,12 @@ pub enum Kind {
     Probe,
     /// Make a missing stream or group again.
     Repair,
+    /// Take back what is missing although its lease lasts.
+    BringBack,
 }
 
 impl Kind {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Fetch,
         Self::Due,
         Self::Orphans,
@@ -77,13 +79,14 @@ impl Kind {
         Self::Backlog,
         Self::Probe,
         Self::Repair,
+        Self::BringBack,
     ];
 
     /// Whether a request of this kind is repeated until it is answered.
     pub fn retries(self) -> bool {
         matches!(
             self,
-            Self::Record | Self::Acknowledge | Self::Settle | Self::DeadLetter
+            Self::Record | Self::Acknowledge | Self::Settle | Self::DeadLetter | Self::BringBack
         )
     }
 
@@ -116,8 +119,8 @@ pub enum Request {
     Orphans(usize, FxHashSet<DeliveryId>),
     /// Starts to record.
     Record(Vec<Key>, Vec<Record>),
-    /// Deliveries to acknowledge.
-    Acknowledge(Vec<Key>, Vec<Arc<Claim>>),
+    /// Deliveries to acknowledge; `true`: other hosts may have some of them by now.
+    Acknowledge(Vec<Key>, Vec<Arc<Claim>>, bool),
     /// Deliveries to settle.
     Settle(Vec<Key>, Vec<Settlement>),
     /// Deliveries to dead-letter.
@@ -134,6 +137,8 @@ pub enum Request {
     Probe(Duration),
     /// Make a missing stream or group again. It must hold these deliveries, with these native counts.
     Repair(Vec<Key>, Vec<(Arc<Claim>, u32)>),
+    /// Take back what is missing although its lease lasts, up to this time, with these native counts.
+    BringBack(Vec<Key>, Vec<(Arc<Claim>, u32)>, Time),
 }
 
 impl Request {
@@ -152,6 +157,7 @@ impl Request {
             Self::Backlog(_) => Kind::Backlog,
             Self::Probe(_) => Kind::Probe,
             Self::Repair(..) => Kind::Repair,
+            Self::BringBack(..) => Kind::BringBack,
         }
     }
 }
@@ -324,6 +330,11 @@ impl Worker {
                         *settlements = again.map(Settlement::again).collect();
                         keys.clone()
                     }
+                    // It may be late by the next try.
+                    Request::Acknowledge(_, _, is_late) => {
+                        *is_late = true;
+                        Vec::new()
+                    }
                     _ => Vec::new(),
                 };
                 let completion = Completion {
@@ -419,14 +430,22 @@ impl Worker {
                 Answer::Taken(taken)
             }
             Request::Record(keys, records) => replies(keys, queue.record(records).await?),
-            Request::Acknowledge(keys, claims) => {
-                queue.acknowledge(claims).await?;
+            Request::Acknowledge(keys, claims, is_late) => {
+                match is_late {
+                    true => queue.acknowledge_late(claims).await?,
+                    false => queue.acknowledge(claims).await?,
+                }
                 Answer::Acknowledged(std::mem::take(keys))
             }
             Request::Settle(keys, settlements) | Request::DeadLetter(keys, settlements) => {
                 replies(keys, queue.settle(settlements).await?)
             }
             Request::Renew(keys, claims) => replies(keys, queue.renew(claims).await?),
+            Request::BringBack(keys, held, until) if self.clock.now() < *until => {
+                replies(keys, queue.bring_back(held).await?)
+            }
+            // Another host may have settled it by now.
+            Request::BringBack(keys, held, _) => replies(keys, vec![Reply::Gone; held.len()]),
             Request::Maintain => Answer::Maintained(queue.maintain().await?),
             Request::Observe => Answer::Observed(queue.observe().await?),
             Request::Backlog(_) => Answer::Backlog(queue.backlog().await?),

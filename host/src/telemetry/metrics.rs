@@ -61,6 +61,15 @@ const REDIS_CODES: [&str; 25] = [
     "other",
 ];
 
+/// The parts of housekeeping of which one go may not do all.
+const SWEEPS: [&str; 5] = [
+    "retention",
+    "max-length",
+    "dead-letters",
+    "consumers",
+    "outboxes",
+];
+
 /// The steps at which a new version can be refused.
 pub const STEPS: [&str; 10] = [
     "source", "size", "digest", "format", "compile", "world", "imports", "limits", "instance",
@@ -139,6 +148,8 @@ metrics! {
     pub trimmed_pending: Counter;
     /// Entries that the setting `retention` trimmed.
     pub retention_trimmed: Counter;
+    /// Times that housekeeping had more to do than one go may, and went on at once.
+    housekeeping_unfinished: Counters = Counters::by("sweep", &SWEEPS);
     /// Connections to Redis that were made again.
     pub reconnects: Counter;
     /// Errors of Redis by code.
@@ -351,6 +362,13 @@ impl Metrics {
         let known = REDIS_CODES.iter().position(|known| *known == code);
         let row = known.unwrap_or(REDIS_CODES.len() - 1);
         self.redis_errors.at(row).inc_by(n);
+    }
+
+    /// Count that this part of housekeeping has more to do.
+    pub fn housekeeping_unfinished(&self, sweep: &str) {
+        if let Some(row) = SWEEPS.iter().position(|known| *known == sweep) {
+            self.housekeeping_unfinished.at(row).inc();
+        }
     }
 
     /// The handler that runs from now on, by its digest.

@@ -127,6 +127,8 @@ pub struct Effects {
     budget: Budget,
     /// Redis has acknowledged the message without them.
     is_void: AtomicBool,
+    /// How many of them are written, where the next one was refused.
+    written: AtomicUsize,
 }
 
 /// The bytes of the unconfirmed effects of a host. Clones share it.
@@ -166,6 +168,7 @@ impl Effects {
             bytes: 0,
             budget: budget.clone(),
             is_void: AtomicBool::new(false),
+            written: AtomicUsize::new(0),
         }
     }
 
@@ -182,6 +185,16 @@ impl Effects {
     /// Whether they did not happen, although the message is acknowledged.
     pub fn is_void(&self) -> bool {
         self.is_void.load(Ordering::Relaxed)
+    }
+
+    /// The first so many are written, and the next one was refused: only those behind it are to be written.
+    pub fn are_written(&self, count: usize) {
+        self.written.store(count, Ordering::Relaxed);
+    }
+
+    /// How many of them are written already.
+    pub fn progress(&self) -> usize {
+        self.written.load(Ordering::Relaxed)
     }
 
     /// The messages, in the order of their calls.

@@ -30,6 +30,17 @@ pub(crate) enum Rule {
     /// 11: a host adopts own entries that it does not hold.
     #[cfg(test)]
     AdoptUnknown,
+    /// 26: a delivery that is missing although its lease lasts is brought back.
+    MissingIsBroughtBack,
+    /// 27: a late acknowledgement is noted, so that the next owner does not bring the delivery back.
+    #[cfg(test)]
+    LateAcksAreNoted,
+    /// 28: the record of a parked delivery goes when its host is known to have the claim.
+    #[cfg(test)]
+    RecordsOutliveAnswers,
+    /// 29: a group that is made again begins before what was read without an answer.
+    #[cfg(test)]
+    UnansweredReadsComeAgain,
     /// 24: any host takes what a dead host held, whatever the name of that host (`list_lapsed.lua`).
     #[cfg(test)]
     OrphansOfEveryName,
@@ -67,7 +78,7 @@ pub(crate) enum Rule {
     ValuesAreCompared,
     /// 22: an attempt whose values had changed runs again under the same charge.
     RerunsAreUncharged,
-    /// 24: effects that a key of another type refuses are a failure of their attempt.
+    /// 25: effects that a key of another type refuses are a failure of their attempt.
     UnfitEffectsFail,
     /// 19: what was parked in an earlier group is parked again.
     #[cfg(test)]

@@ -87,6 +87,10 @@ own_keys! {
     fences(group) = "fences";
     /// What the last request of a host has acknowledged with effects, in one group.
     acted(group, consumer) = "acted";
+    /// The ZSET of deliveries whose effects are written in part, with how many are. `group` is empty for a list.
+    written(group) = "written";
+    /// The ZSET of the deliveries of one group that were acknowledged when they were another host's, with the times.
+    late(group) = "late";
     /// The list of the values that one instance has taken from a reliable list.
     processing(instance) = "processing";
     /// The hash of the starts that one instance has recorded for its values of a reliable list.
@@ -316,6 +320,8 @@ mod tests {
             ("parked", parked(queue, "<group>")),
             ("fences", fences(queue, "<group>")),
             ("acted", acted(queue, "<group>", "<consumer>")),
+            ("written", written(queue, "<group>")),
+            ("late", late(queue, "<group>")),
             ("min_idle", min_idle(queue, Some("<group>"))),
             ("min_idle", min_idle(queue, None)),
             ("processing", processing(queue, "<instance>")),

@@ -3,10 +3,11 @@
 //! in one transaction. Across slots it takes several commands: a crash or a lost reply between them leaves a
 //! duplicate, never a loss.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, Value, cmd};
 use tracing::warn;
 
@@ -15,7 +16,7 @@ use super::calls::{Replies, complete};
 use crate::delivery::policy::Rejection;
 use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
-use crate::queue::{Claim, Maintenance, Reply, Settlement};
+use crate::queue::{Claim, Maintenance, Reply, Settlement, Sweep};
 use crate::redis::connection::Link;
 use crate::redis::copy::{self, Layout};
 use crate::redis::error::Error;
@@ -29,8 +30,14 @@ use crate::wire::death::{self, Incoming};
 
 /// Why dead letters wait where their key was taken away, or could not be used.
 const NO_KEY: &str = "`dead_letter.key` was taken away, or cannot be used: set one, or route the reasons to `discard`";
-/// About how many bytes of dead letters are in one round trip.
+/// About how many bytes of dead letters are in one round trip; and of how many bytes their copies are, which Redis
+/// makes of what it has: that blocks it.
 const BYTES_MAX: usize = 512 << 10;
+const COPIED_MAX: usize = 4 << 20;
+/// Most dead letters that one command drops because of the bound. Fewer over the bound of a stream may stay: Redis
+/// drops whole blocks.
+const DROPPED_MAX: u64 = 10_000;
+const STREAM_SLACK: u64 = 1000;
 
 /// Where one dead letter goes.
 #[derive(Clone, Debug)]
@@ -72,6 +79,8 @@ pub(super) struct Counts {
     other_group: AtomicU64,
     pub(super) duplicates: AtomicU64,
     pub(super) marks_refused: AtomicU64,
+    /// Dead-letter queues that were left over their bound.
+    over: Mutex<BTreeSet<String>>,
 }
 
 impl Counts {
@@ -92,6 +101,13 @@ impl Counts {
             to = to.key,
             "ended a cycle: no handler has seen it since it died there last"
         );
+    }
+
+    /// A dead-letter queue is over its bound by so many, for housekeeping to drop.
+    fn is_over(&self, key: &str, over: u64) {
+        if over > 0 {
+            self.over.lock().insert(key.to_owned());
+        }
     }
 
     /// Report the counts, once.
@@ -130,8 +146,9 @@ struct DeadLetter {
     place: usize,
     to: Destination,
     copy: Raw,
-    /// How many bytes are sent of it.
+    /// How many bytes are sent of it, and how many it has.
     size: usize,
+    copied: usize,
 }
 
 /// Dead letters that are made one after the other.
@@ -148,16 +165,18 @@ struct Letters<'a, Q> {
 impl<Q: AtLeastOnce> Letters<'_, Q> {
     /// As many as one round trip takes; none at the end.
     fn batch(&mut self, replies: &mut Replies) -> Vec<DeadLetter> {
-        let (mut letters, mut bytes) = (Vec::new(), 0);
+        let (mut letters, mut bytes, mut copied) = (Vec::new(), 0, 0);
         while letters.len() < PER_CALL
             && let Some(letter) = self.kept.take().or_else(|| self.next(replies))
         {
-            if bytes + letter.size > BYTES_MAX && !letters.is_empty() {
+            let is_much = bytes + letter.size > BYTES_MAX || copied + letter.copied > COPIED_MAX;
+            if is_much && !letters.is_empty() {
                 // Redis may refuse a large one by hanging up: none but this one is in doubt then.
                 self.kept = Some(letter);
                 break;
             }
             bytes += letter.size;
+            copied += letter.copied;
             letters.push(letter);
         }
         letters
@@ -181,11 +200,13 @@ impl<Q: AtLeastOnce> Letters<'_, Q> {
             match self.queue.copy_of(&settlement.claim, self.target, &context) {
                 Ok((to, copy)) => {
                     let size = copy::size_sent(&copy, &settlement.claim.raw);
+                    let copied = copy::size(&copy);
                     return Some(DeadLetter {
                         place,
                         to,
                         copy,
                         size,
+                        copied,
                     });
                 }
                 Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
@@ -280,10 +301,11 @@ async fn send<Q: AtLeastOnce>(
         .map(|((key, layout), some)| call_of(key, layout, some));
     let answers = script::run_all(&base.commands, script, calls.collect()).await?;
     let (mut whole, mut replies) = (Vec::new(), Vec::with_capacity(letters.len()));
-    for (some, answer) in alike.into_values().zip(answers) {
+    for (((key, _), some), answer) in alike.into_iter().zip(answers) {
         match reply::accepted(script.name(), answer) {
             Ok(answer) => {
-                for (letter, word) in some.iter().zip(words(queue, some.len(), answer)?) {
+                let words = words(queue, key, some.len(), answer)?;
+                for (letter, word) in some.iter().zip(words) {
                     match word.as_str() {
                         // The entry was trimmed: this host has its only copy.
                         "absent" => whole.push(*letter),
@@ -302,7 +324,7 @@ async fn send<Q: AtLeastOnce>(
         let layout = Layout::of(&letter.copy, None);
         let call = call_of(&letter.to.key, &layout, &[letter]);
         let answer = script::run(&base.commands, script, &call).await;
-        let word = answer.and_then(|answer| words(queue, 1, answer));
+        let word = answer.and_then(|answer| words(queue, &letter.to.key, 1, answer));
         let reply = word.and_then(|words| reply_of(script.name(), &words[0]));
         replies.push((letter, reply.or_else(|error| refused(queue.about(error)))?));
     }
@@ -320,13 +342,19 @@ async fn send<Q: AtLeastOnce>(
     Ok(replies.into_iter().map(placed).collect())
 }
 
-/// The words about so many dead letters; notes how many others they drove out.
-fn words<Q: AtLeastOnce>(queue: &Q, count: usize, answer: Value) -> Result<Vec<String>, Error> {
+/// The words about so many dead letters; notes how many others they drove out of their queue.
+fn words<Q: AtLeastOnce>(
+    queue: &Q,
+    key: &str,
+    count: usize,
+    answer: Value,
+) -> Result<Vec<String>, Error> {
     let command = Q::DEAD_LETTER.name();
-    let [words, dropped] = reply::tuple(command, answer)?;
+    let [words, dropped, over] = reply::tuple(command, answer)?;
     let dropped = reply::count(command, &dropped)?;
     let counts = &queue.base().counts;
     counts.dropped.fetch_add(dropped, Ordering::Relaxed);
+    counts.is_over(key, reply::count(command, &over)?);
     let words = script_reply::words(command, words, count)?;
     let text = |word| reply::text(command, word);
     words.into_iter().map(text).collect()
@@ -386,13 +414,7 @@ async fn copy_and_discard<Q: AtLeastOnce>(
         (Raw::Fields(_), _) => (before + 1).saturating_sub(link.count(length, key).await?),
         (Raw::Value(_), None) => 0,
         (Raw::Value(_), Some(most)) => {
-            let over = reply::count(command, &written)?.saturating_sub(most);
-            if over > 0 {
-                let mut trim = cmd("LTRIM");
-                trim.arg(key).arg(0).arg(most - 1);
-                link.call("LTRIM", &trim).await?;
-            }
-            over
+            drop_oldest(queue, key, reply::count(command, &written)?, most).await?
         }
     };
     let counts = &queue.base().counts;
@@ -404,6 +426,72 @@ async fn copy_and_discard<Q: AtLeastOnce>(
     let settlement = std::slice::from_ref(settlement);
     queue.discard(settlement, &[0], &mut replies).await?;
     Ok(complete(Q::DEAD_LETTER, replies)?.remove(0))
+}
+
+/// Drop the oldest dead letters of a list of this length over its bound, as many as one command may. Returns how many
+/// are dropped.
+async fn drop_oldest<Q: AtLeastOnce>(
+    queue: &Q,
+    key: &str,
+    length: u64,
+    most: u64,
+) -> Result<u64, Error> {
+    let base = queue.base();
+    let over = length.saturating_sub(most);
+    let dropped = over.min(DROPPED_MAX);
+    if dropped > 0 {
+        let mut trim = cmd("LTRIM");
+        trim.arg(key).arg(0).arg(length - dropped - 1);
+        base.commands.call("LTRIM", &trim).await?;
+    }
+    base.counts.is_over(key, over - dropped);
+    Ok(dropped)
+}
+
+/// Go on to shorten dead-letter queues that were left over their bound: the bound was lowered.
+pub(super) async fn shorten<Q: AtLeastOnce>(
+    queue: &Q,
+    done: &mut Maintenance,
+) -> Result<(), Error> {
+    let (base, rules) = (queue.base(), queue.base().rules.now());
+    let over = std::mem::take(&mut *base.counts.over.lock());
+    let target = rules.dead_letter.as_ref();
+    let Some(target) = target.filter(|target| target.on_full == OnFull::DropOldest) else {
+        return Ok(());
+    };
+    for key in over {
+        let Some(most) = target.bound(&key, queue.key()) else {
+            continue;
+        };
+        let trimmed = match queue.group() {
+            Some(_) => {
+                let mut trim = cmd("XTRIM");
+                trim.arg(&key).arg("MAXLEN").arg("~").arg(most);
+                let trimmed = base
+                    .commands
+                    .call("XTRIM", trim.arg("LIMIT").arg(DROPPED_MAX));
+                let trimmed = trimmed.await.and_then(|n| reply::count("XTRIM", &n));
+                if let Ok(n) = trimmed {
+                    base.counts.is_over(&key, (n + STREAM_SLACK) / DROPPED_MAX);
+                }
+                trimmed
+            }
+            None => {
+                let length = base.commands.count("LLEN", &key).await?;
+                drop_oldest(queue, &key, length, most).await
+            }
+        };
+        match trimmed {
+            Ok(trimmed) => done.dead_letters_dropped += trimmed,
+            // The next dead letters drop some, too.
+            Err(error) if error.is_missing_right() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if !base.counts.over.lock().is_empty() {
+        done.unfinished.push(Sweep::DeadLetters);
+    }
+    Ok(())
 }
 
 /// Send a command and the call of a script as one transaction: both are done, or none. Returns their answers. The

@@ -21,7 +21,8 @@ use crate::queue::effects::{self, Outlets, Source};
 use crate::queue::outbox::{self, Outboxes};
 use crate::queue::rules::ActiveRules;
 use crate::queue::{
-    Claim, Contact, Maintenance, Observation, Reply, Rules, SettleAction, Settlement, unique_name,
+    Claim, Contact, Maintenance, Observation, Reply, Rules, SettleAction, Settlement, Sweep,
+    unique_name,
 };
 use crate::redis::connection::{Connector, Link};
 use crate::redis::interruption::Interruption;
@@ -415,8 +416,15 @@ pub(super) async fn maintain<Q: AtLeastOnce>(queue: &Q) -> Result<Maintenance, E
             before.count_from_now(&base.commands).await?;
         }
         overflow::shorten(queue, &mut done).await?;
+        if done.overflows {
+            done.unfinished.push(Sweep::MaxLength);
+        }
+        dead_letters::shorten(queue, &mut done).await?;
         queue.keep_tidy(&mut done).await?;
-        base.outboxes.look_for_others(&base.commands).await
+        if base.outboxes.look_for_others(&base.commands).await? {
+            done.unfinished.push(Sweep::Outboxes);
+        }
+        Ok(())
     };
     match kept.await {
         Ok(()) => Ok(done),

@@ -238,12 +238,13 @@ impl ListQueue {
         let (processing, started) = self.keys_of(instance);
         let keys = &self.keys;
         let terms = self.base.terms.key();
-        let keys: [&str; 5] = [
+        let keys: [&str; 6] = [
             &processing,
             &started,
             &keys.processing,
             &keys.instances,
             terms,
+            &keys.written,
         ];
         let mut call = self.keyed(script, &keys);
         call.arg(instance)

@@ -18,7 +18,7 @@ use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::DeadLetterQueue;
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Relayed, Repair, Repaired,
-    Reply, Rules, Settlement, Taken, inspect,
+    Reply, Rules, Settlement, Sweep, Taken, inspect,
 };
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::{millis, millis_up};
@@ -72,6 +72,8 @@ struct Keys {
     instances: String,
     processing: String,
     started: String,
+    /// How far the effects of deliveries are written whose destinations refused some of them.
+    written: String,
     /// The beginning of the key of any instance's processing list.
     processing_prefix: String,
     started_prefix: String,
@@ -133,6 +135,7 @@ impl ListQueue {
                 instances: keys::instances(key),
                 processing: keys::processing(key, instance),
                 started: keys::started(key, instance),
+                written: keys::written(key, ""),
                 processing_prefix: keys::processing(key, ""),
                 started_prefix: keys::started(key, ""),
             },
@@ -640,7 +643,8 @@ impl AtLeastOnce for ListQueue {
 
     fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize) {
         let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
-        let mut own = vec![&*self.keys.processing, &*self.keys.started];
+        let mine = &self.keys;
+        let mut own = vec![&*mine.processing, &*mine.started, &*mine.written];
         own.extend(recovery);
         let mut call = script.on(&[&own, keys].concat());
         call.arg(&self.base.consumer).arg(own.len());
@@ -696,6 +700,9 @@ impl AtLeastOnce for ListQueue {
 
     async fn keep_tidy(&self, done: &mut Maintenance) -> Result<(), Error> {
         done.consumers_removed = self.forget(INSTANCE_IDLE_MS, "").await?;
+        if done.consumers_removed >= INSTANCES_MAX as u64 {
+            done.unfinished.push(Sweep::Consumers);
+        }
         Ok(())
     }
 }

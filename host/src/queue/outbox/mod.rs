@@ -10,11 +10,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use redis::cmd;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::{debug, warn};
 
 mod entry;
@@ -72,6 +72,13 @@ impl Rules {
     }
 }
 
+/// An outbox, and its relay in this host.
+#[derive(Debug)]
+struct Relay {
+    outbox: Arc<Outbox>,
+    task: AbortHandle,
+}
+
 /// The outboxes of a queue, and their relays in this host.
 #[derive(Debug, Default)]
 pub(super) struct Outboxes {
@@ -79,7 +86,9 @@ pub(super) struct Outboxes {
     queue: String,
     /// By the names that the handler uses.
     by_outlet: BTreeMap<String, Arc<Outbox>>,
-    all: Mutex<Vec<Arc<Outbox>>>,
+    all: Mutex<Vec<Relay>>,
+    /// How many outboxes wait because this host relays as many as it may.
+    waiting: AtomicUsize,
     /// This host may read the outboxes that other configurations filled.
     may_relay_others: AtomicBool,
     counts: Arc<Counts>,
@@ -136,17 +145,29 @@ impl Outboxes {
         Ok(outboxes)
     }
 
-    /// Relay also what other hosts, or other configurations, wrote to the outboxes among these that are new.
-    async fn relay_others(&self, link: &Link, known: Vec<String>) -> Result<(), Error> {
-        let is_new = |label: &String| self.all.lock().iter().all(|o| o.label != *label);
+    /// Relay also what other hosts, or other configurations, wrote to the outboxes among these that are new. Returns
+    /// whether some of them wait because this host relays as many as it may, and others made room for some: then
+    /// another look finds room soon.
+    async fn relay_others(&self, link: &Link, known: Vec<String>) -> Result<bool, Error> {
+        let is_new = |label: &String| self.all.lock().iter().all(|o| o.outbox.label != *label);
         let others: Vec<String> = known.into_iter().filter(is_new).collect();
         if others.is_empty() || !self.may_relay_others.load(Ordering::Relaxed) {
-            return Ok(());
+            return Ok(false);
         }
+        let (mut waits, mut began) = (0, false);
         match report::report(link, &self.queue, others).await {
             Ok(others) => {
                 for outbox in others {
-                    if self.relayed_to(&outbox.to).is_some() && outbox.length > 0 {
+                    if outbox.length > 0 {
+                        self.make_room();
+                    }
+                    let relayed = self.relayed_to(&outbox.to);
+                    if let Some(relayed) = &relayed {
+                        relayed.length.store(outbox.length, Ordering::Relaxed);
+                    }
+                    waits += usize::from(relayed.is_none() && outbox.length > 0);
+                    if relayed.is_some() && outbox.length > 0 {
+                        began = true;
                         let (to, messages) = (&*outbox.to, outbox.length);
                         warn!(
                             to,
@@ -163,35 +184,64 @@ impl Outboxes {
             }
             Err(error) => return Err(error),
         }
-        Ok(())
+        let before = self.waiting.swap(waits, Ordering::Relaxed);
+        if waits > 0 && before == 0 {
+            warn!(
+                waits,
+                "this host relays {OUTBOXES_MAX} outboxes, and no more: others wait until some are empty"
+            );
+        }
+        Ok(waits > 0 && began)
+    }
+
+    /// If this host relays as many outboxes as it may, stop the relay of one that was empty when it was last looked
+    /// at: the look for others finds it again when it holds something.
+    fn make_room(&self) {
+        let mut all = self.all.lock();
+        if all.len() < OUTBOXES_MAX {
+            return;
+        }
+        let is_own = |outbox: &Arc<Outbox>| self.by_outlet.values().any(|o| Arc::ptr_eq(o, outbox));
+        let is_idle = |relay: &Relay| {
+            relay.outbox.length.load(Ordering::Relaxed) == 0 && !is_own(&relay.outbox)
+        };
+        if let Some(place) = all.iter().position(is_idle) {
+            all.swap_remove(place).task.abort();
+        }
     }
 
     /// The outbox for a destination. Its relay begins, if it has not begun.
     fn relayed_to(&self, label: &str) -> Option<Arc<Outbox>> {
         let mut all = self.all.lock();
-        if let Some(known) = all.iter().find(|outbox| outbox.label == label) {
-            return Some(Arc::clone(known));
+        if let Some(known) = all.iter().find(|relay| relay.outbox.label == label) {
+            return Some(Arc::clone(&known.outbox));
         }
         let (link, tasks) = self.relays.as_ref().filter(|_| all.len() < OUTBOXES_MAX)?;
         let outbox = Arc::new(Outbox::new(&self.queue, label)?);
         let counts = Arc::clone(&self.counts);
         let relaying = relay::relay(Arc::clone(&outbox), Arc::clone(link), counts);
-        tasks.lock().spawn(relaying);
-        all.push(Arc::clone(&outbox));
+        let mut tasks = tasks.lock();
+        // Those that have made room have ended.
+        while tasks.try_join_next().is_some() {}
+        let task = tasks.spawn(relaying);
+        all.push(Relay {
+            outbox: Arc::clone(&outbox),
+            task,
+        });
         Some(outbox)
     }
 
     /// Relay also what other hosts have begun to write since this one began, and let others know what this one
-    /// writes: somebody may have deleted that.
-    pub(super) async fn look_for_others(&self, link: &Link) -> Result<(), Error> {
+    /// writes: somebody may have deleted that. Returns as [`Self::relay_others`].
+    pub(super) async fn look_for_others(&self, link: &Link) -> Result<bool, Error> {
         if self.relays.is_none() {
-            return Ok(());
+            return Ok(false);
         }
         let known = match report::destinations(link, &self.queue).await {
             // As at the start.
             Err(error) if self.by_outlet.is_empty() && error.is_about_this_command() => {
                 debug!(%error, "cannot look for outboxes");
-                return Ok(());
+                return Ok(false);
             }
             known => known?,
         };
@@ -221,7 +271,8 @@ impl Outboxes {
 
     /// What each of them holds.
     pub(super) async fn report(&self, link: &Link) -> Result<Vec<OutboxReport>, Error> {
-        let labels: Vec<String> = self.all.lock().iter().map(|o| o.label.clone()).collect();
+        let all = |relay: &Relay| relay.outbox.label.clone();
+        let labels: Vec<String> = self.all.lock().iter().map(all).collect();
         report::report(link, &self.queue, labels).await
     }
 
@@ -233,12 +284,16 @@ impl Outboxes {
 
     /// Relay now what is there.
     pub(super) fn hurry(&self) {
-        self.all.lock().iter().for_each(|outbox| outbox.hurry());
+        self.all
+            .lock()
+            .iter()
+            .for_each(|relay| relay.outbox.hurry());
     }
 
     /// What the relays of this host did, and what is left as far as they know.
     pub(super) fn relayed(&self) -> Relayed {
         let all = self.all.lock();
+        let all: Vec<&Outbox> = all.iter().map(|relay| &*relay.outbox).collect();
         let blocked = all.iter().filter(|o| o.is_blocked.load(Ordering::Relaxed));
         Relayed {
             written: self.counts.written.load(Ordering::Relaxed),

@@ -2,16 +2,17 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use redis::{Cmd, Value, cmd};
 
-use super::{FROM_START, PARKED_CONSUMER, StreamQueue};
+use super::{FROM_START, PARKED_CONSUMER, StreamQueue, Traits};
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::delivery::millis::millis;
 use crate::queue::at_least_once::AtLeastOnce;
+use crate::queue::at_least_once::calls::{self, all_of};
 use crate::queue::{Claim, Origin, Queue, Reply, SettleAction, Settlement, Taken};
 use crate::redis::error::{Class, Error};
 use crate::redis::reply::{self, Info};
@@ -159,7 +160,8 @@ impl StreamQueue {
     async fn read_by_script(&self, want: usize, bytes: usize) -> Result<Vec<Claim>, Error> {
         let script = Script::Fetch;
         let mut call = self.call(script, &[&self.parked]);
-        call.arg(PARKED_CONSUMER).arg(want).arg(bytes);
+        call.arg(PARKED_CONSUMER).arg(UNPARKED_CONSUMER);
+        call.arg(want).arg(bytes);
         let sent = Instant::now();
         let entries = self.answer(script::run(&self.base.fetches, script, &call).await)?;
         let claims = self.entries(script.name(), entries)?;
@@ -193,6 +195,7 @@ impl StreamQueue {
     /// several run in one round trip.
     pub(super) async fn claim_parked(&self, max: usize) -> Result<Taken, Error> {
         let script = Script::TakeDue;
+        self.confirm().await?;
         let Some(bytes) = self.base.bounds.for_old() else {
             return Ok(Taken::default());
         };
@@ -209,13 +212,14 @@ impl StreamQueue {
                 let mut call = self.call_in_epoch(script, &[&self.parked]);
                 call.arg(PARKED_CONSUMER)
                     .arg(UNPARKED_CONSUMER)
+                    .arg(self.unknown_for())
                     .arg(count)
                     .arg(bytes.div_ceil(calls));
                 call
             })
             .collect();
         let sent = Instant::now();
-        let mut taken = Taken::default();
+        let (mut taken, mut known) = (Taken::default(), Vec::new());
         let answers = script::run_all(&self.base.commands, script, calls).await;
         for answer in self.answer(answers)? {
             let reply = reply::accepted(script.name(), answer).map_err(|error| self.about(error));
@@ -224,15 +228,74 @@ impl StreamQueue {
                 Err(_) if !taken.claims.is_empty() || taken.trimmed > 0 => break,
                 reply => reply?,
             };
-            let [claims, trimmed, wait] = reply::tuple(script.name(), reply)?;
+            let [claims, trimmed, wait, until] = reply::tuple(script.name(), reply)?;
+            let until: Option<u64> = reply::text(script.name(), until)?.parse().ok();
             let before = taken.claims.len();
             self.add(script, claims, &trimmed, |_| Origin::Returned, &mut taken)?;
+            let new = &taken.claims[before..];
+            known.extend(new.iter().map(|claim| (claim.id, until)));
             taken.next_due = next_due(script, &wait)?;
             let is_full = taken.claims.len() - before >= CLAIMS_MAX;
             self.many_due.store(is_full, Ordering::Relaxed);
         }
         self.base.bounds.answered(&taken.claims, sent.elapsed());
+        self.know(sent, known).await;
         Ok(taken)
+    }
+
+    /// For how long a claim may be unknown to its host, in ms: then another host has taken it for an orphan, or
+    /// this one has adopted it.
+    fn unknown_for(&self) -> u64 {
+        2 * millis(self.base.terms.largest())
+    }
+
+    /// This host knows these claims: the records that they were taken from go, before anything can settle the
+    /// deliveries. Where Redis does not answer, that is tried again before the next claim.
+    ///
+    /// Dies here: a record of a claimed delivery is left. If others settle the delivery, it comes again.
+    pub(super) async fn know(&self, sent: Instant, claims: Vec<(DeliveryId, Option<u64>)>) {
+        // After so long it may have gone with this host's consumer, and nobody brings it back but its record.
+        let is_old = || sent.elapsed() >= self.options.min_idle / 2;
+        let doubtful = |(id, until): (_, Option<u64>)| (id, until.filter(|_| !is_old()));
+        self.unconfirmed().extend(claims.into_iter().map(doubtful));
+        if let Err(error) = self.confirm().await {
+            tracing::debug!(%error, "records of taken deliveries could not be removed: the next look tries again");
+            let mut unconfirmed = self.unconfirmed();
+            unconfirmed
+                .iter_mut()
+                .for_each(|claim| *claim = doubtful(*claim));
+        }
+    }
+
+    pub(super) async fn confirm(&self) -> Result<(), Error> {
+        let script = Script::Confirm;
+        let known = self.unconfirmed().clone();
+        if known.is_empty() {
+            return Ok(());
+        }
+        let call = self.call(script, &[&self.parked]);
+        let batches = self.batches(
+            &all_of(&known),
+            call,
+            |place| known[place].0,
+            |place, call| {
+                let until = known[place].1;
+                call.arg(until.map_or_else(String::new, |until| until.to_string()));
+            },
+        );
+        for (_, answer) in calls::answers(&self.base.commands, script, batches).await? {
+            answer.map_err(|error| self.about(error))?;
+        }
+        let known: HashSet<_> = known.into_iter().collect();
+        self.unconfirmed().retain(|id| !known.contains(id));
+        Ok(())
+    }
+
+    fn unconfirmed(&self) -> MutexGuard<'_, Vec<(DeliveryId, Option<u64>)>> {
+        // Whole values: a panic elsewhere leaves nothing half-written.
+        self.unconfirmed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Append messages to the stream that were published for later and are due: any host does it, for
@@ -410,7 +473,8 @@ impl StreamQueue {
             .arg(&from)
             .arg(SWEEP_PAGE)
             .arg(max - taken.claims.len())
-            .arg(bytes);
+            .arg(bytes)
+            .arg(self.unknown_for());
         let reply = self.take(script, &call).await?;
         let [claims, trimmed, next] = reply::tuple(script.name(), reply)?;
         self.cursors().sweep = reply::text(script.name(), next)?;
@@ -482,7 +546,11 @@ impl StreamQueue {
 
     fn saw_last(&self, claims: &[Claim]) {
         if let Some(last) = claims.last() {
-            self.saw(last.id);
+            let mut cursors = self.cursors();
+            if last.id >= cursors.seen {
+                cursors.seen = last.id;
+                cursors.seen_entry = Traits::of(last);
+            }
         }
     }
 

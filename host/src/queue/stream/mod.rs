@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use redis::{Cmd, Pipeline, Value, cmd};
 use tokio::join;
+use tracing::warn;
 
 use super::at_least_once::calls::{self, Batch, all_of, batches, complete};
 use super::at_least_once::{self, AtLeastOnce, Base, Terms};
@@ -24,15 +25,15 @@ use crate::delivery::message::DeliveryId;
 use crate::delivery::policy::Reason;
 use crate::queue::due::Due;
 use crate::redis::ServerTime;
-use crate::redis::connection::Connector;
-use crate::redis::error::Error;
+use crate::redis::connection::{Connector, DEADLINE};
+use crate::redis::error::{Class, Error};
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
 use crate::redis::script_reply::full;
 use crate::redis::startup::StartError;
 use crate::wire::entry_id::{EntryId, entry_id, parse_entry_id};
-use crate::wire::keys;
 use crate::wire::keys::{EPOCH_CONSUMER, UNPARKED_CONSUMER};
+use crate::wire::{Raw, keys};
 
 mod claims;
 pub mod options;
@@ -43,6 +44,9 @@ pub use options::{GroupStart, Retention, StreamOptions};
 
 pub use crate::wire::keys::PARKED_CONSUMER;
 
+/// For how long a late acknowledgement is noted, and how many are.
+const LATE_MS: u64 = 24 * 60 * 60 * 1000;
+const LATE_MAX: u64 = 10_000;
 /// Most ids in one `XACK`.
 const PER_XACK: usize = 1000;
 /// Most deliveries that one script parks again.
@@ -61,10 +65,17 @@ pub struct StreamQueue {
     fences: String,
     /// What the last request of this host has acknowledged with effects.
     acted: String,
+    /// What hosts have acknowledged when it was another host's.
+    late: String,
+    /// How far the effects of deliveries are written whose destinations refused some of them.
+    written: String,
     calls: tokio::sync::Mutex<Calls>,
     cursors: Mutex<Cursors>,
     /// Parked deliveries whose entries were found deleted, and that are not reported yet.
     trimmed: AtomicU64,
+    /// Deliveries that this host has claimed, and whose records may still be there: until when they say so, in
+    /// epoch ms.
+    unconfirmed: Mutex<Vec<(DeliveryId, Option<u64>)>>,
     /// Entries that a fetch did not keep, and that are not known to have gone back.
     returning: Mutex<Vec<Settlement>>,
     /// When the group was last seen to hold nothing.
@@ -89,8 +100,59 @@ struct Cursors {
     steps_back: u64,
     /// The greatest id that this host saw.
     seen: DeliveryId,
+    /// That entry, if this host read it.
+    seen_entry: Option<Traits>,
+    /// How many entries had been added to the stream at least.
+    added: u64,
+    /// What it was before a read without an answer, which may have claimed what follows, and until when that
+    /// matters.
+    unanswered_read: Option<(DeliveryId, Instant)>,
     /// The mark of the group, as this host knows it.
     epoch: String,
+}
+
+impl Cursors {
+    /// What this host has seen is of an earlier stream; in the present one it has seen this.
+    fn forget(&mut self, seen: DeliveryId) {
+        self.seen = seen;
+        self.seen_entry = None;
+        self.added = 0;
+        self.unanswered_read = None;
+    }
+}
+
+/// What tells an entry from another one with the same id.
+#[derive(Clone, Copy, Debug)]
+struct Traits {
+    id: DeliveryId,
+    /// Its names and values.
+    parts: usize,
+    bytes: usize,
+    /// The beginning of its last value.
+    head: [u8; HEAD_MAX],
+    head_len: usize,
+}
+
+/// Of how many bytes of a value the host keeps a copy.
+const HEAD_MAX: usize = 32;
+
+impl Traits {
+    fn of(claim: &Claim) -> Option<Self> {
+        let Raw::Fields(fields) = &claim.raw else {
+            return None;
+        };
+        let (_, last) = fields.last()?;
+        let mut head = [0; HEAD_MAX];
+        let head_len = last.len().min(HEAD_MAX);
+        head[..head_len].copy_from_slice(&last[..head_len]);
+        Some(Self {
+            id: claim.id,
+            parts: 2 * fields.len(),
+            bytes: fields.iter().map(|(n, v)| n.len() + v.len()).sum(),
+            head,
+            head_len,
+        })
+    }
 }
 
 /// The beginning of a scan.
@@ -145,6 +207,8 @@ impl StreamQueue {
         );
         let mut queue = Self {
             acted: keys::acted(&options.key, &options.group, &base.consumer),
+            late: keys::late(&options.key, &options.group),
+            written: keys::written(&options.key, &options.group),
             base,
             name: options.key.as_str().into(),
             parked: keys::parked(&options.key, &options.group),
@@ -158,9 +222,13 @@ impl StreamQueue {
                 ahead: Some(FROM_START.to_owned()),
                 steps_back: 0,
                 seen: DeliveryId(0),
+                seen_entry: None,
+                added: 0,
+                unanswered_read: None,
                 epoch: String::new(),
             }),
             trimmed: AtomicU64::new(0),
+            unconfirmed: Mutex::default(),
             returning: Mutex::default(),
             unheld: Mutex::default(),
             waited_in_vain: AtomicBool::new(false),
@@ -233,6 +301,29 @@ impl StreamQueue {
         cursors.seen = cursors.seen.max(id);
     }
 
+    /// The stream of this host was deleted: whatever there is now is another one.
+    fn saw_deletion(&self) {
+        self.cursors().forget(DeliveryId(0));
+    }
+
+    /// Behind which entry a group begins that this host makes again: the last one that it saw, unless it may have
+    /// read others that it does not know.
+    fn read_from(&self) -> DeliveryId {
+        let cursors = self.cursors();
+        match cursors.unanswered_read {
+            Some((from, until)) if Instant::now() < until => from,
+            _ => cursors.seen,
+        }
+    }
+
+    /// A read had no answer: what it claimed is this host's, and nobody knows it until it is adopted.
+    fn read_unanswered(&self) {
+        let from = self.read_from();
+        // A server that was paused may carry out a read long after this host has given it up.
+        let doubt = 4 * self.options.min_idle + 4 * DEADLINE;
+        self.cursors().unanswered_read = Some((from, Instant::now() + doubt));
+    }
+
     async fn ask(&self, command: &'static str, cmd: &Cmd) -> Result<Value, Error> {
         let answer = self.base.commands.call(command, cmd).await;
         answer.map_err(|error| self.about(error))
@@ -276,15 +367,36 @@ impl StreamQueue {
     /// Make the group again if it is missing, mark it if it has no mark, and learn its mark.
     async fn make_again(&self) -> Result<Repaired, Error> {
         let script = Script::Repair;
-        let seen = self.cursors().seen;
+        let from = self.read_from();
+        let (entry, added) = {
+            let cursors = self.cursors();
+            (
+                cursors.seen_entry.filter(|entry| entry.id == from),
+                cursors.added,
+            )
+        };
         let mut call = script.on(&[self.key(), &self.parked]);
         call.arg(self.group())
-            .arg(entry_id(seen))
+            .arg(entry_id(from))
             .arg(format!("{EPOCH_CONSUMER}{:08x}", fastrand::u32(..)))
             .arg(EPOCH_CONSUMER)
-            .arg(UNPARKED_CONSUMER);
-        let [made, epoch] = reply::tuple(script.name(), self.run(script, &call).await?)?;
-        self.cursors().epoch = reply::text(script.name(), epoch)?;
+            .arg(UNPARKED_CONSUMER)
+            .arg(added);
+        if let Some(entry) = entry {
+            call.arg(entry.parts)
+                .arg(entry.bytes)
+                .arg(&entry.head[..entry.head_len]);
+        }
+        let [made, epoch, start] = reply::tuple(script.name(), self.run(script, &call).await?)?;
+        let start = reply::text(script.name(), start)?;
+        {
+            let mut cursors = self.cursors();
+            cursors.epoch = reply::text(script.name(), epoch)?;
+            // It begins at the beginning of a stream that is another one, or that this host has not read.
+            if start == "0-0" {
+                cursors.forget(DeliveryId(0));
+            }
+        }
         Ok(match reply::text(script.name(), made)?.as_str() {
             "intact" => Repaired::Intact,
             "group" => Repaired::Group,
@@ -292,27 +404,41 @@ impl StreamQueue {
         })
     }
 
-    /// Park again what was parked in an earlier group, if that is not done yet: some in each call, until
-    /// all are pending.
+    /// Park again what was parked in an earlier group, or by a consumer that somebody has deleted, if that is not
+    /// done yet: some in each call, until all are pending.
     ///
     /// Dies here: the next housekeeping of any host begins again.
     async fn park_again(&self) -> Result<(), Error> {
         let script = Script::ParkAgain;
-        let mut done = 0;
+        let (mut done, mut all) = (0, 0);
         loop {
             let mut call = self.call_in_epoch(script, &[&self.parked]);
             call.arg(PARKED_CONSUMER)
                 .arg(UNPARKED_CONSUMER)
                 .arg(PARKED_AGAIN_MAX)
                 .arg(done);
-            let [looked_at, lost] = reply::tuple(script.name(), self.run(script, &call).await?)?;
+            let reply = self.run(script, &call).await?;
+            let [looked_at, lost, back, added] = reply::tuple(script.name(), reply)?;
+            let added = reply::count(script.name(), &added)?;
+            {
+                let mut cursors = self.cursors();
+                cursors.added = cursors.added.max(added);
+            }
             let lost = reply::count(script.name(), &lost)?;
             self.trimmed.fetch_add(lost, Ordering::Relaxed);
+            all += reply::count(script.name(), &back)?;
             match u64::try_from(reply::integer(script.name(), &looked_at)?) {
                 Ok(PARKED_AGAIN_MAX) => done += PARKED_AGAIN_MAX - lost,
-                _ => return Ok(()),
+                _ => break,
             }
         }
+        if all > 0 {
+            warn!(
+                back = all,
+                "somebody deleted the consumer {PARKED_CONSUMER}, or its group: what was parked is pending again"
+            );
+        }
+        Ok(())
     }
 
     /// Make the group if it does not exist. Returns the last id that it has handed out.
@@ -436,6 +562,11 @@ impl Queue for StreamQueue {
 
     async fn fetch(&self, want: usize, wait: Duration) -> Result<Vec<Claim>, Error> {
         let read = self.read_new(want, wait).await;
+        match &read {
+            Err(error) if error.class() == Class::Reconnect => self.read_unanswered(),
+            Err(error) if error.says_stream_is_gone() => self.saw_deletion(),
+            _ => {}
+        }
         read.map_err(|error| self.about(error))
     }
 
@@ -472,6 +603,7 @@ impl Queue for StreamQueue {
         if !self.base.terms.stay(&self.base.commands).await? {
             return Ok(taken);
         }
+        self.confirm().await?;
         let mut known = Some(consumers);
         self.adopt_own(max, holds, &mut taken).await?;
         let until = Instant::now() + SCAN_TIME;
@@ -499,6 +631,8 @@ impl Queue for StreamQueue {
             self.base.bounds.answered(new, sent.elapsed());
             found = !new.is_empty() && Instant::now() < until;
         }
+        let known = taken.claims.iter().map(|claim| (claim.id, None)).collect();
+        self.know(Instant::now(), known).await;
         Ok(taken)
     }
 
@@ -532,6 +666,35 @@ impl Queue for StreamQueue {
             reply::accepted(COMMAND, reply).map_err(|error| self.about(error))?;
         }
         Ok(())
+    }
+
+    async fn acknowledge_late(&self, claims: &[Arc<Claim>]) -> Result<(), Error> {
+        let script = Script::AcknowledgeLate;
+        let mut call = self.call(script, &[&self.late, &self.parked]);
+        call.arg(PARKED_CONSUMER).arg(LATE_MS).arg(LATE_MAX);
+        let id = |place: usize| claims[place].id;
+        let batches = self.batches(&all_of(claims), call, id, |_, _| {});
+        for (_, answer) in calls::answers(&self.base.commands, script, batches).await? {
+            answer.map_err(|error| self.about(error))?;
+        }
+        Ok(())
+    }
+
+    async fn bring_back(&self, held: &[(Arc<Claim>, u32)]) -> Result<Vec<Reply>, Error> {
+        let script = Script::Readopt;
+        let mut keys = vec![self.late.as_str()];
+        if self.options.checks_acks() {
+            keys.push(&self.acted);
+        }
+        let call = self.call_in_epoch(script, &keys);
+        let id = |place: usize| held[place].0.id;
+        let batches = self.batches(&all_of(held), call, id, |place, call| {
+            call.arg(held[place].1);
+        });
+        let mut replies = vec![None; held.len()];
+        let refusal = |error| Err(self.about(error));
+        calls::run(&self.base.commands, script, batches, &mut replies, refusal).await?;
+        complete(script, replies)
     }
 
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error> {
@@ -568,32 +731,21 @@ impl Queue for StreamQueue {
         let claimed = |s: &Settlement| (Arc::clone(&s.claim), s.count);
         let returning: Vec<_> = self.returning().iter().map(claimed).collect();
         let all = [held, &unsettled[..], &returning[..]].concat();
-        let script = Script::Readopt;
-        let acted = [self.acted.as_str()];
-        let keys: &[&str] = match self.options.checks_acks() {
-            true => &acted,
-            false => &[],
-        };
-        let call = self.call_in_epoch(script, keys);
-        let id = |place: usize| all[place].0.id;
-        let batches = self.batches(&all_of(&all), call, id, |place, call| {
-            call.arg(all[place].1);
-        });
-        let mut replies = vec![None; all.len()];
-        let refusal = |error| Err(self.about(error));
-        calls::run(&self.base.commands, script, batches, &mut replies, refusal).await?;
+        let mut replies = self.bring_back(&all).await?;
         replies.truncate(held.len());
         self.park_again().await?;
         Ok(Repair {
             repaired,
-            held: complete(script, replies)?,
+            held: replies,
         })
     }
 
     async fn backlog(&self) -> Result<Backlog, Error> {
         let script = Script::Backlog;
-        let mut call = script.on(&[self.key(), &self.delayed]);
-        call.arg(self.group());
+        let mut call = script.on(&[self.key(), &self.delayed, &self.parked]);
+        call.arg(self.group())
+            .arg(PARKED_CONSUMER)
+            .arg(UNPARKED_CONSUMER);
         let reply = self.run(script, &call).await?;
         let [unread, pending, delayed] = reply::tuple(script.name(), reply)?;
         let unread = reply::integer(script.name(), &unread)?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::StreamQueue;
 use crate::queue::Claim;
 use crate::queue::at_least_once::AtLeastOnce;
-use crate::redis::error::Error;
+use crate::redis::error::{Class, Error};
 use crate::redis::reply;
 use crate::redis::script::Script;
 
@@ -86,8 +86,14 @@ impl StreamQueue {
         let mut call = self.call(script, &[]);
         let bytes = self.base.bounds.request();
         call.arg(&self.over().last).arg(want).arg(bytes);
-        let reply = self.run(script, &call).await?;
-        let [claimed, left] = reply::tuple(script.name(), reply)?;
+        let reply = self.run(script, &call).await;
+        if reply
+            .as_ref()
+            .is_err_and(|error| error.class() == Class::Reconnect)
+        {
+            self.read_unanswered();
+        }
+        let [claimed, left] = reply::tuple(script.name(), reply?)?;
         let left = reply::count(script.name(), &left)?;
         Ok((self.entries(script.name(), claimed)?, left))
     }

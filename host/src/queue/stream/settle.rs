@@ -6,14 +6,14 @@ use crate::delivery::millis::millis_up;
 use crate::queue::at_least_once::calls::{self, Replies};
 use crate::queue::at_least_once::{AtLeastOnce, Base, Destination};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
-use crate::queue::{Claim, Maintenance, Reply, SettleAction, Settlement};
+use crate::queue::{Claim, Maintenance, Reply, SettleAction, Settlement, Sweep};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::Script;
 use crate::redis::script_reply::{refused, word_reply};
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::entry_id::entry_id;
-use crate::wire::keys::{EPOCH_CONSUMER, UNPARKED_CONSUMER};
+use crate::wire::keys::{self, EPOCH_CONSUMER, UNPARKED_CONSUMER};
 use crate::wire::stream::header_field;
 use crate::wire::{self, Raw, list};
 
@@ -27,8 +27,9 @@ const ACTED_MS: u64 = 24 * 60 * 60 * 1000;
 const CONSUMER_IDLE_MS: u64 = 60 * 60 * 1000;
 /// Most consumers removed in one go.
 const CONSUMERS_MAX: usize = 100;
-/// Most entries trimmed in one go.
+/// Most entries trimmed by one script: it blocks Redis. And most scripts in one go.
 const TRIM_MAX: u64 = 10_000;
+const TRIM_CALLS_MAX: usize = 10;
 
 impl AtLeastOnce for StreamQueue {
     const DEAD_LETTER: Script = Script::DeadLetter;
@@ -86,7 +87,7 @@ impl AtLeastOnce for StreamQueue {
         let id = |place: usize| settlements[place].claim.id;
         let refusal = |error| refused(self.about(error));
         let mut park = self.call_in_epoch(Script::Park, &[&self.fences, &self.parked]);
-        park.arg(number).arg(PARKED_CONSUMER);
+        park.arg(number).arg(PARKED_CONSUMER).arg(UNPARKED_CONSUMER);
         let batches = self.batches(&parked, park, id, |place, call| {
             let settlement = &settlements[place];
             if let Some((keep, after)) = settlement.action.parking() {
@@ -125,8 +126,8 @@ impl AtLeastOnce for StreamQueue {
     }
 
     fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize) {
-        let keys = [&[self.acted.as_str()], keys].concat();
-        (self.call_in_epoch(script, &keys), 2)
+        let keys = [&[self.acted.as_str(), &self.written], keys].concat();
+        (self.call_in_epoch(script, &keys), 3)
     }
 
     fn acknowledge_arguments(&self, call: &mut Cmd) {
@@ -217,17 +218,7 @@ impl AtLeastOnce for StreamQueue {
             Retention::MaxLen(length) => Some(length.to_string()),
         };
         if let Some(length) = length {
-            let script = Script::Retain;
-            let mut call = script.on(&[self.key()]);
-            let reply = self
-                .run(
-                    script,
-                    call.arg(TRIM_MAX).arg(length).arg(UNPARKED_CONSUMER),
-                )
-                .await?;
-            let [trimmed, held] = reply::tuple(script.name(), reply)?;
-            done.trimmed = reply::count(script.name(), &trimmed)?;
-            done.held_back = reply::integer(script.name(), &held)? == 1;
+            self.trim(&length, done).await?;
         }
         let script = Script::Consumers;
         let mut call = script.on(&[self.key(), &self.fences]);
@@ -241,6 +232,38 @@ impl AtLeastOnce for StreamQueue {
             .arg(UNPARKED_CONSUMER);
         let removed = self.run(script, &call).await?;
         done.consumers_removed = reply::count(script.name(), &removed)?;
+        if done.consumers_removed >= CONSUMERS_MAX as u64 {
+            done.unfinished.push(Sweep::Consumers);
+        }
+        Ok(())
+    }
+}
+
+impl StreamQueue {
+    /// Trim what every group has acknowledged: all of it, or down to a length.
+    async fn trim(&self, length: &str, done: &mut Maintenance) -> Result<(), Error> {
+        let script = Script::Retain;
+        let mut call = script.on(&[self.key()]);
+        call.arg(TRIM_MAX)
+            .arg(length)
+            .arg(UNPARKED_CONSUMER)
+            .arg(PARKED_CONSUMER)
+            .arg(keys::parked(self.key(), ""))
+            .arg(self.group())
+            .arg(match self.cursors().seen_entry {
+                Some(_) => self.base.consumer.as_str(),
+                None => "",
+            });
+        for _ in 0..TRIM_CALLS_MAX {
+            let reply = self.run(script, &call).await?;
+            let [trimmed, held, more] = reply::tuple(script.name(), reply)?;
+            done.trimmed += reply::count(script.name(), &trimmed)?;
+            done.held_back = reply::integer(script.name(), &held)? == 1;
+            if reply::integer(script.name(), &more)? == 0 {
+                return Ok(());
+            }
+        }
+        done.unfinished.push(Sweep::Retention);
         Ok(())
     }
 }

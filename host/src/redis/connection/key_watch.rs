@@ -32,7 +32,7 @@ pub(crate) struct KeyWatch {
     task: JoinSet<()>,
 }
 
-/// A moment: nothing has changed since, or something has.
+/// A moment from which on the server announces changes: nothing has changed since, or something has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Mark(u64);
 
@@ -59,14 +59,17 @@ impl KeyWatch {
         Self { changes, task }
     }
 
-    /// This moment. What is read from now on may be kept for as long as [`Self::is_unchanged`].
-    pub(crate) fn mark(&self) -> Mark {
-        Mark(self.changes.count.load(Ordering::Acquire))
+    /// This moment. What is read from now on may be kept for as long as [`Self::is_unchanged`]. `None`: the server
+    /// does not announce changes now, so a key may change unnoticed.
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        let count = self.changes.count.load(Ordering::Acquire);
+        let is_watched = self.changes.watched.load(Ordering::Acquire) == count + 1;
+        is_watched.then_some(Mark(count))
     }
 
     /// Whether no key has changed since then, for certain.
     pub(crate) fn is_unchanged(&self, since: Mark) -> bool {
-        self.mark() == since && self.changes.watched.load(Ordering::Acquire) == since.0 + 1
+        self.mark() == Some(since)
     }
 }
 
@@ -139,5 +142,32 @@ async fn watch(
     tokio::select! {
         lost = asked => lost,
         () = Node::left(&node) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_counts_only_while_the_server_announces_changes() {
+        let watch = KeyWatch::default();
+        let watched = |count: u64| watch.changes.watched.store(count + 1, Ordering::Release);
+        assert_eq!(watch.mark(), None, "nothing is watched yet");
+        watched(0);
+        let mark = watch.mark().unwrap();
+        assert!(watch.is_unchanged(mark));
+        watch.changes.changed();
+        assert!(!watch.is_unchanged(mark));
+        // The keys are to be read again: what changes before that is not announced.
+        assert_eq!(watch.mark(), None);
+        watched(1);
+        assert!(watch.mark().is_some_and(|mark| watch.is_unchanged(mark)));
+        assert!(!watch.is_unchanged(mark));
+        // One more change while they were being read.
+        watch.changes.changed();
+        watch.changes.changed();
+        watched(2);
+        assert_eq!(watch.mark(), None);
     }
 }

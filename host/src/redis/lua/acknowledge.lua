@@ -2,8 +2,8 @@
 -- as handled: check the owner, look for every refusal, write, then acknowledge.
 --
 -- KEYS  1 stream, 2 what the last request of this host has acknowledged with effects (string: the number of
---       the request, then ids), then the sets of marks (the one to add to is the first), then the keys that
---       are written, or were read
+--       the request, then ids), 3 how many writes of a delivery are done (sorted set), then the sets of marks
+--       (the one to add to is the first), then the keys that are written, or were read
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 how many sets of marks, 5 how many marks they
 --       may hold, 6 how long a new set lives, ms, 7 number of the request, 8 how long KEYS[2] lives, ms; then
 --       per delivery: id, count it must have, its mark ('' = none), its writes and the values that it
@@ -14,7 +14,8 @@
 --       write needs
 --
 -- Atomicity: whether the group is the one that the host knows is asked before the first write of any
--- delivery, and every cause of a refusal before the first write of its own.
+-- delivery, and every known cause of a refusal before the first write of its own. A refusal behind that is
+-- noted: the next try goes on there.
 -- A repeat finds nothing pending: gone, and nothing is written twice. It has the same number. If the group
 -- was deleted in between, `readopt` brings nothing back that KEYS[2] names.
 local out, items = {}, {}
@@ -42,6 +43,7 @@ local function may_note()
   noted = noted or redis.call('GETRANGE', KEYS[2], 0, -1)
   return true
 end
+local begun = redis.call('ZCARD', KEYS[3]) > 0
 local acted = {}
 for i, item in ipairs(items) do
   local word = words[i]
@@ -52,7 +54,7 @@ for i, item in ipairs(items) do
     word = '-NOPERM this user has no permission to run getrange or set on ' .. KEYS[2]
   end
   if not word then
-    word = settle_marked(3, sets, item.mark, item.all, tonumber(ARGV[5]), ARGV[6])
+    word = settle_marked(4, sets, item.mark, item.all, tonumber(ARGV[5]), ARGV[6], KEYS[3], item.id, begun)
     if word ~= 'changed' and string.sub(word, 1, 1) ~= '-' then
       redis.call('XACK', KEYS[1], ARGV[1], item.id)
       acted[#acted + 1] = item.acts and item.id or nil

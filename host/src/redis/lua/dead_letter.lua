@@ -5,7 +5,8 @@
 --       bound), 5 'drop-oldest' | 'stop' at that bound; then copies (see `copies`) in the order of their
 --       ids, each with its id and the count it must have
 -- reply { one word per delivery (see `told`): done | gone | stolen | full | absent (the entry with these parts is
---       gone) | -<why it is refused>, entries dropped from the dead-letter queue }
+--       gone) | -<why it is refused>, entries dropped from the dead-letter queue, about how many more are over its
+--       bound }
 --
 -- Atomicity: who owns what is asked for all deliveries before the first write. Each copy is written before its
 -- delivery goes: where the first one fails (wrong type, out of memory), nothing is written; where a later one
@@ -41,9 +42,12 @@ for i, id in ipairs(ids) do
     words[i] = is_full and 'full' or 'absent'
   end
 end
-local dropped = 0
+local dropped, over = 0, 0
 if #done > 0 then
   redis.call('XACK', KEYS[1], ARGV[1], unpack(done))
-  dropped = trims and before + #done - redis.call('XLEN', KEYS[2]) or 0
+  if trims then
+    local length = redis.call('XLEN', KEYS[2])
+    dropped, over = before + #done - length, math.max(0, length - most)
+  end
 end
-return { told(words), dropped }
+return { told(words), dropped, over }

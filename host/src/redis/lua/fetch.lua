@@ -1,8 +1,8 @@
 -- Claim unread entries, of which nobody knows how large they are.
 --
 -- KEYS  1 stream, 2 parked deliveries (sorted set: id -> due, epoch ms by this server's clock)
--- ARGV  1 group, 2 consumer (self), 3 consumer of parked deliveries, 4 at most how many, 5 after how
---       many bytes of fields to stop
+-- ARGV  1 group, 2 consumer (self), 3 consumer of parked deliveries, 4 consumer that says that not all of
+--       them are pending, 5 at most how many, 6 after how many bytes of fields to stop
 -- reply an array of entries
 --
 -- How large an entry is shows only when it is read. Small ones are read several at once; what is far
@@ -14,8 +14,8 @@
 if not redis.acl_check_cmd('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'STREAMS', KEYS[1], '>') then
   return redis.error_reply('NOPERM this user has no permission to run xreadgroup')
 end
-local room, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
-local out, bytes, count = {}, 0, 1
+local room, limit = tonumber(ARGV[5]), tonumber(ARGV[6])
+local out, bytes, count, has_looked = {}, 0, 1, false
 while #out < room and bytes < limit do
   local read = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT',
     math.min(count, room - #out), 'STREAMS', KEYS[1], '>')
@@ -29,7 +29,11 @@ while #out < room and bytes < limit do
       size = size + #part
     end
     local back = bytes >= limit and bytes + size > 2 * limit
-      and type(redis.pcall('ZADD', KEYS[2], text(now), id)) == 'number'
+    if back and not has_looked then
+      has_looked = true
+      look_for_missing(KEYS[2], ARGV[3], ARGV[4])
+    end
+    back = back and type(redis.pcall('ZADD', KEYS[2], due_time(now, 0), id)) == 'number'
     if back then
       redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[3], 0, id, 'RETRYCOUNT', 0, 'JUSTID')
     else

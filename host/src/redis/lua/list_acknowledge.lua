@@ -1,8 +1,9 @@
 -- Take deliveries off a reliable list, publish and write what their attempts published and wrote, and mark
 -- their messages as handled: check the owner, look for every refusal, write, then remove.
 --
--- KEYS  1 processing list (self), 2 starts (hash), 3 recovery set, if there is one; then the sets of marks
---       (the one to add to is the first), then the keys that are written, or were read
+-- KEYS  1 processing list (self), 2 starts (hash), 3 how many writes of a delivery are done (sorted set),
+--       4 recovery set, if there is one; then the sets of marks (the one to add to is the first), then the keys
+--       that are written, or were read
 -- ARGV  1 instance (self), 2 how many keys are before the sets of marks, 3 how many sets, 4 how many marks
 --       they may hold, 5 how long a new set lives, ms; then per delivery: its entry on the processing list
 --       (token .. value; or, of a large one, its token), its mark ('' = none), its writes and the values that it
@@ -12,10 +13,11 @@
 --       | gone | stolen (taken over) | -<why it is refused>; `-UNFIT` = a key has another type than its
 --       write needs
 --
--- Atomicity: every cause of a refusal is found before the first write, for each delivery apart.
+-- Atomicity: every known cause of a refusal is found before the first write, for each delivery apart. A refusal
+-- behind that is noted: the next try goes on there.
 -- A repeat finds nothing on the processing list: gone, and nothing is written twice.
 local own, sets = tonumber(ARGV[2]), tonumber(ARGV[3])
-local recovery = own == 3 and KEYS[3]
+local recovery = own == 4 and KEYS[4]
 local may = redis.acl_check_cmd('LREM', KEYS[1], '-1', '') and redis.acl_check_cmd('HDEL', KEYS[2], '')
   and (not recovery or redis.acl_check_cmd('ZREM', recovery, ''))
 local names, marks, effects = {}, {}, {}
@@ -26,6 +28,7 @@ while at <= #ARGV do
   effects[i], at = writes(at + 2)
 end
 local entry_of = find(KEYS[1], names)
+local begun = redis.call('ZCARD', KEYS[3]) > 0
 local out = {}
 for i, name in ipairs(names) do
   local token, entry = string.sub(name, 1, 16), entry_of(name)
@@ -35,7 +38,7 @@ for i, name in ipairs(names) do
   elseif not may then
     word = '-NOPERM this user has no permission to run lrem, hdel or zrem'
   else
-    word = settle_marked(own + 1, sets, marks[i], effects[i], tonumber(ARGV[4]), ARGV[5])
+    word = settle_marked(own + 1, sets, marks[i], effects[i], tonumber(ARGV[4]), ARGV[5], KEYS[3], token, begun)
     if word ~= 'changed' and string.sub(word, 1, 1) ~= '-' then
       redis.call('LREM', KEYS[1], '-1', entry)
       redis.call('HDEL', KEYS[2], token)

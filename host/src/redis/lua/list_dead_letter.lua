@@ -6,7 +6,7 @@
 --       at that bound; then per delivery: its entry on the processing list (token .. value; or, of a large one,
 --       its token), how many bytes at the end of the entry the copy ends with, what is before them
 -- reply { one word per delivery: done | gone | stolen (taken over) | full | -<why it is refused>,
---       entries dropped from the dead-letter queue }
+--       entries dropped from the dead-letter queue, how many more are over its bound }
 --
 -- Atomicity: each copy is written before its delivery goes: where the first one fails (wrong type, no right),
 -- nothing is written; where a later one fails, that delivery stays. It only adds the memory of the
@@ -44,15 +44,17 @@ for i, name in ipairs(names) do
     end
   end
 end
-local dropped = 0
+local dropped, over = 0, 0
 if #tokens > 0 then
   redis.call('HDEL', KEYS[2], unpack(tokens))
   if KEYS[4] then
     redis.call('ZREM', KEYS[4], unpack(members))
   end
   if most > 0 and length > most then
-    redis.call('LTRIM', KEYS[3], 0, most - 1)
-    dropped = length - most
+    -- Housekeeping drops the rest: dropping many blocks Redis.
+    dropped = math.min(length - most, 1000)
+    redis.call('LTRIM', KEYS[3], 0, length - dropped - 1)
+    over = length - dropped - most
   end
 end
-return { words, dropped }
+return { words, dropped, over }

@@ -3,25 +3,27 @@
 -- KEYS  1 stream, 2 fences (sorted set: consumer -> number of a call),
 --       3 parked deliveries (sorted set: id -> due, epoch ms by this server's clock)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 number of this call, 5 consumer of parked
---       deliveries; then per delivery: id, count it must have, count it keeps, delay in ms
+--       deliveries, 6 consumer that says that not all of them are pending; then per delivery: id, count it must
+--       have, count it keeps, delay in ms
 -- reply one word per delivery (see `told`): done | gone | trimmed | stolen
 --
 -- Atomicity: who owns what is asked for all deliveries first: that fails if the group was made again. Then
 -- the due times are written, by the only write that can fail (wrong type, out of memory).
 -- A repeat finds the delivery parked with the count to keep: done.
-local ids, keep = arguments(6, 4), arguments(8, 4)
-local words, records, written = obstacles(ids, arguments(7, 4)), { 'ZADD', KEYS[3] }, {}
+local ids, keep = arguments(7, 4), arguments(9, 4)
+local words, records, written = obstacles(ids, arguments(8, 4)), { 'ZADD', KEYS[3] }, {}
 for i, id in ipairs(ids) do
   local held = words[i] == 'stolen' and pending(id)
   if held and held[2] == ARGV[5] and held[4] == tonumber(keep[i]) then
     words[i] = 'done'
   elseif not words[i] then
-    records[#records + 1] = text(now + ARGV[4 * i + 5])
+    records[#records + 1] = due_time(now + ARGV[4 * i + 6], keep[i])
     records[#records + 1] = id
     written[id] = true
   end
 end
 if #records > 2 then
+  look_for_missing(KEYS[3], ARGV[5], ARGV[6])
   redis.call(unpack(records))
 end
 hold(ARGV[5], ids, words, keep)

@@ -40,7 +40,8 @@ for i, id in ipairs(ids) do
     break
   end
   if is_above(id, last) then
-    local refused = refusal(all_of[i]) or write_all(all_of[i])
+    -- An entry is one write.
+    local refused = refusal(all_of[i], 0) or write_all(all_of[i], 0)
     if refused then
       why = string.sub(refused, 2)
     else

@@ -3,22 +3,33 @@
 -- KEYS  1 stream, 2 parked deliveries (sorted set: id -> due)
 -- ARGV  1 group, 2 consumer (self), 3 consumer of parked deliveries, 4 where to begin
 --       ('-' or '(' .. id), 5 how many to look at, 6 at most how many to claim,
---       7 after how many bytes of fields to stop
+--       7 after how many bytes of fields to stop, 8 for how long a claim may be unknown to its host, ms
 -- reply { claims, trimmed, where to go on }
 --
--- Atomicity: reads that can fail come first; claiming is the only write.
+-- Each gets a record, as those that `take_due` takes.
+-- Atomicity: reads that can fail come first; what is written behind them cannot fail.
 -- A repeat finds the deliveries of an earlier call owned by this host.
 local page = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[4], '+', ARGV[5], ARGV[3])
+local next
 for _, held in ipairs(page) do
   if not redis.call('ZSCORE', KEYS[2], held[1]) then
     if #claims >= tonumber(ARGV[6]) or bytes >= tonumber(ARGV[7]) then
       -- Go on here, this one included.
-      return { claims, trimmed, held[1] }
+      next = held[1]
+      break
     end
     claim({ held }, tonumber(ARGV[7]))
   end
 end
+local records = { 'ZADD', KEYS[2] }
+for _, taken in ipairs(claims) do
+  records[#records + 1] = due_time(now + ARGV[8], taken[2], TAKEN)
+  records[#records + 1] = taken[1]
+end
+if #records > 2 then
+  redis.call(unpack(records))
+end
 -- Behind a full page there may be more; behind the greatest id there is nothing.
 local last = #page == tonumber(ARGV[5]) and page[#page][1]
 local greatest = '18446744073709551615-18446744073709551615'
-return { claims, trimmed, last and last ~= greatest and '(' .. last or '-' }
+return { claims, trimmed, next or (last and last ~= greatest and '(' .. last) or '-' }

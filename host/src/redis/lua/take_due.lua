@@ -2,25 +2,37 @@
 --
 -- KEYS  1 stream, 2 parked deliveries (sorted set: id -> due, epoch ms by this server's clock)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 consumer of parked deliveries,
---       5 consumer that says that not all of them are pending, 6 at most how many,
---       7 after how many bytes of fields to stop
--- reply { claims, trimmed, ms until the next is due (-1 = none) }
+--       5 consumer that says that not all of them are pending, 6 for how long a claim may be unknown to its host,
+--       ms, 7 at most how many, 8 after how many bytes of fields to stop
+-- reply { claims, trimmed, ms until the next is due (-1 = none), until when the claims may be unknown, epoch ms }
 --
--- A record without a pending delivery was parked in an earlier group, or its delivery was settled late.
--- While the group still lacks deliveries of an earlier one, it is claimed with one start: its count is
--- lost. Unread entries are read like any others.
--- Atomicity: each is claimed before its record goes. A record of a delivery that is not parked goes as
--- well. Fails before the first claim if the group was made again, and a record has no delivery.
+-- The record of a claimed delivery stays until `confirm` says that the host knows the claim. If the answer is
+-- lost, and the group with it, only the record knows the message: it comes up again after a while.
+-- A record without a pending delivery may be one that was parked in an earlier group, or by a consumer that somebody
+-- has deleted, or taken without an answer: the delivery is made again. Otherwise it was acknowledged by hand.
+-- Unread entries are read like any others.
+-- Atomicity: each is claimed before its record changes. Fails before the first claim if the group was made
+-- again, and a record has no delivery.
 -- A repeat takes others. The deliveries of an earlier call are owned by this host, and found as orphans
 -- if its reply was lost.
-local limit, ids, parked = tonumber(ARGV[7]), due(KEYS[2], ARGV[6]), {}
+local limit, ids, parked, owned = tonumber(ARGV[8]), due(KEYS[2], ARGV[7]), {}, {}
 look(ids, ARGV[4])
 for i, id in ipairs(ids) do
   local held = pending(id)
-  if not held and same_group()[ARGV[5]] and not is_unread(id) then
-    held = { id, ARGV[4], 0, 1, 'FORCE' }
+  if not held then
+    local consumers = same_group()
+    local count, is_taken = kept(redis.call('ZSCORE', KEYS[2], id))
+    local is_lost = is_taken or consumers[ARGV[5]] or not consumers[ARGV[4]]
+    if is_lost and not is_unread(id) then
+      held = { id, ARGV[4], 0, count, 'FORCE' }
+    end
+  elseif held[2] ~= ARGV[4] then
+    owned[id] = held[4]
   end
   parked[i] = held and held[2] == ARGV[4] and held
+end
+if #ids > 0 then
+  look_for_missing(KEYS[2], ARGV[4], ARGV[5])
 end
 local i, back, counts = 1, {}, {}
 while i <= #ids and bytes < limit do
@@ -45,11 +57,22 @@ for j, id in ipairs(back) do
   is_due[id], counts[j] = true, counts[1]
 end
 hold(ARGV[4], back, {}, counts)
-local records = { 'ZREM', KEYS[2] }
+for _, taken in ipairs(claims) do
+  owned[taken[1]] = taken[2]
+end
+local records, gone = { 'ZADD', KEYS[2] }, { 'ZREM', KEYS[2] }
 for j = 1, i - 1 do
-  records[#records + 1] = not is_due[ids[j]] and ids[j] or nil
+  local id = ids[j]
+  if owned[id] then
+    records[#records + 1] = due_time(now + ARGV[6], owned[id], TAKEN)
+    records[#records + 1] = id
+  elseif not is_due[id] then
+    gone[#gone + 1] = id
+  end
 end
-if #records > 2 then
-  redis.call(unpack(records))
+for _, command in ipairs({ records, gone }) do
+  if #command > 2 then
+    redis.call(unpack(command))
+  end
 end
-return { claims, trimmed, wait(KEYS[2]) }
+return { claims, trimmed, wait(KEYS[2]), text(now + ARGV[6]) }

@@ -26,8 +26,12 @@ use crate::telemetry::health::Cause;
 /// How long a fetch waits at most. A short wait does not hold up a host that stops although its fetch
 /// cannot be interrupted, and a lease is never much older than its claim.
 const FETCH_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How often housekeeping runs.
+/// How often housekeeping runs, and after how many settled deliveries at the latest: so retention keeps up with any
+/// rate.
 const MAINTAIN_EVERY: Time = Time::from_secs(5);
+const MAINTAIN_AFTER: usize = 10_000;
+/// The pause before housekeeping goes on that had more to do than one go may.
+const MAINTAIN_AGAIN: Time = Time::from_millis(20);
 /// How often the gauges are updated.
 const OBSERVE_EVERY: Time = Time::from_secs(5);
 /// How often `--until-empty` looks at the backlog.
@@ -42,6 +46,7 @@ pub(super) struct Outbox {
     renew: Option<Vec<Key>>,
     records: Vec<(Key, Record)>,
     acknowledgements: Vec<(Key, Arc<Claim>)>,
+    missing: Vec<(Key, (Arc<Claim>, u32, Time))>,
     settlements: Vec<(Key, Settlement)>,
     dead_letters: Vec<(Key, Settlement)>,
 }
@@ -100,6 +105,12 @@ impl Driver {
                 }
             }
             Action::Settle { key, count, action } => self.settle(key, count, action),
+            Action::BringBack { key, count } => {
+                if let Some(claim) = self.claim(key) {
+                    let until = self.ledger.lease_ends(key).unwrap_or_default();
+                    self.outbox.missing.push((key, (claim, count, until)));
+                }
+            }
             Action::Closed { key, job, how } => {
                 self.tickets.remove(&key);
                 self.reporter.closed(&job, how, self.ledger.policy());
@@ -201,7 +212,7 @@ impl Driver {
         // While Redis is away nothing is settled: a new group must hold the delivery again, and hostler
         // could not tell what was settled there. An at-most-once queue asks nothing of Redis for this.
         if is_online || self.queue.guarantee() == Guarantee::AtMostOnce {
-            self.send_settlements();
+            self.send_settlements(now);
         }
         if self.workers.is_free(Kind::Renew)
             && let Some(keys) = self.outbox.renew.take()
@@ -234,9 +245,11 @@ impl Driver {
             self.connection.succeeded(now, Kind::Renew, &self.reporter);
         }
         let is_draining = self.drain_deadline.is_some();
-        if now >= self.next_maintenance {
+        let is_due = now >= self.next_maintenance || self.settled >= MAINTAIN_AFTER;
+        if is_due && self.workers.is_free(Kind::Maintain) {
             self.next_maintenance = now + MAINTAIN_EVERY;
-            if is_online && !is_draining && self.workers.is_free(Kind::Maintain) {
+            self.settled = 0;
+            if is_online && !is_draining {
                 self.workers.send(Request::Maintain);
             }
         }
@@ -260,12 +273,24 @@ impl Driver {
         }
     }
 
-    fn send_settlements(&mut self) {
+    fn send_settlements(&mut self, now: Time) {
         let outbox = &mut self.outbox;
         if !outbox.acknowledgements.is_empty() && self.workers.is_free(Kind::Acknowledge) {
             let all = std::mem::take(&mut outbox.acknowledgements);
+            let is_late = |(key, _): &(Key, _)| !self.ledger.is_sure(now, *key);
+            let is_late = all.iter().any(is_late);
             let (keys, claims) = all.into_iter().unzip();
-            self.workers.send(Request::Acknowledge(keys, claims));
+            self.workers
+                .send(Request::Acknowledge(keys, claims, is_late));
+        }
+        while let Some((keys, held)) =
+            self.next_batch(Kind::BringBack, |outbox| &mut outbox.missing)
+        {
+            let until = held.iter().map(|(.., until)| *until).min();
+            let held = held.into_iter().map(|(claim, count, _)| (claim, count));
+            let until = until.unwrap_or_default();
+            self.workers
+                .send(Request::BringBack(keys, held.collect(), until));
         }
         while let Some((keys, records)) =
             self.next_batch(Kind::Record, |outbox| &mut outbox.records)
@@ -418,10 +443,17 @@ impl Driver {
                 self.renewed(now, sent, replies);
             }
             (Kind::Settle | Kind::DeadLetter, Some(Answer::Replies(replies))) => {
+                self.settled += replies.len();
                 for (key, reply) in replies {
                     self.ledger.apply(now, Event::Settled(key, reply));
                 }
                 self.check_refused();
+            }
+            (Kind::BringBack, Some(Answer::Replies(replies))) => {
+                self.reporter.brought_back(&replies);
+                let leased = sent;
+                self.ledger
+                    .apply(now, Event::BroughtBack { leased, replies });
             }
             (_, Some(Answer::Replies(replies))) => {
                 for (key, reply) in replies {
@@ -434,12 +466,13 @@ impl Driver {
                 }
             }
             (_, Some(Answer::Acknowledged(keys))) => {
+                self.settled += keys.len();
                 self.ledger.apply(now, Event::Acknowledged(keys));
             }
             (_, Some(Answer::Maintained(done))) => {
                 self.reporter.maintained(&done, self.ledger.policy());
-                if done.overflows {
-                    self.next_maintenance = Time::ZERO;
+                if !done.unfinished.is_empty() {
+                    self.next_maintenance = now + MAINTAIN_AGAIN;
                 }
             }
             (_, Some(Answer::Observed(Some(seen)))) => self.reporter.observed(&seen),

@@ -94,6 +94,8 @@ pub struct Driver {
     /// The tickets of released deliveries.
     tickets: FxHashMap<Key, Arc<Ticket>>,
     next_maintenance: Time,
+    /// Deliveries settled since the last housekeeping.
+    settled: usize,
     next_observation: Time,
     drain_deadline: Option<Time>,
     /// When `--until-empty` times out.
@@ -163,6 +165,7 @@ impl Driver {
             shared,
             tickets: FxHashMap::default(),
             next_maintenance: Time::ZERO,
+            settled: 0,
             next_observation: Time::ZERO,
             drain_deadline: None,
             timed_out: false,

@@ -28,6 +28,8 @@ pub(super) struct Held<J> {
     pub(super) doubtful: bool,
     /// The lease was lost while the executor had the delivery: only an ack still counts.
     pub(super) lost: Option<Closed>,
+    /// Whether Redis did not find it although its lease lasts.
+    pub(super) missing: Missing,
     /// The same delivery, claimed again while this holding could not be replaced.
     pub(super) successor: Option<Box<(Delivery<J>, Time)>>,
     /// Redis refused to write its settlement, and it is not settled yet.
@@ -36,6 +38,16 @@ pub(super) struct Held<J> {
     pub(super) is_unanswered: bool,
     /// Rule 22: its last run, whose acknowledgement Redis may find to be void.
     pub(super) last: LastRun,
+}
+
+/// What is known of a delivery that Redis did not find although its lease lasts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Missing {
+    No,
+    /// Redis is asked to bring it back.
+    Asked,
+    /// It is not brought back: it may be settled.
+    Settled,
 }
 
 /// A run that the handler has acknowledged.

@@ -91,6 +91,8 @@ pub struct Ledger<J> {
     /// When a repeated settlement last sent a delivery away. It may have come after a claim whose answer is still
     /// on its way.
     sent_away_again: Option<Time>,
+    /// What was settled last, or went away, with the times.
+    settled_last: VecDeque<(Time, DeliveryId)>,
     out: Vec<Action<J>>,
 }
 
@@ -164,6 +166,7 @@ impl<J> Ledger<J> {
             leftovers: Leftovers::Unknown,
             halt: None,
             refused_due: None,
+            settled_last: VecDeque::new(),
             sent_away_again: None,
             out: Vec::new(),
         }
@@ -204,6 +207,19 @@ impl<J> Ledger<J> {
     /// does not count.
     pub fn leased(&self, key: Key) -> Option<Time> {
         self.holdings.find(key).map(|held| held.leased)
+    }
+
+    /// When another host may take it, if its lease is not confirmed before.
+    pub fn lease_ends(&self, key: Key) -> Option<Time> {
+        let leased = self.leased(key);
+        leased.map(|leased| leased + self.settings.min_idle)
+    }
+
+    /// Whether no other host can have taken this delivery up to now.
+    pub fn is_sure(&self, now: Time, key: Key) -> bool {
+        self.holdings.find(key).is_some_and(|held| {
+            held.lost.is_none() && now.saturating_sub(held.leased) < self.settings.min_idle
+        })
     }
 
     /// How many deliveries are held.
@@ -303,7 +319,11 @@ impl<J> Ledger<J> {
             }
             Event::Offline => self.intake.offline(now),
             Event::Online => self.intake.online(now, self.settings.min_idle),
-            Event::Readopted { leased, replies } => self.confirmed(now, leased, replies),
+            Event::Readopted { leased, replies } => {
+                self.looked_for(&replies, false);
+                self.confirmed(now, leased, replies);
+            }
+            Event::BroughtBack { leased, replies } => self.brought_back(now, leased, replies),
             Event::Broken { detail } => {
                 if self.halt.is_none() && !self.draining {
                     self.halt(now, HaltCause::Broken, detail);

@@ -134,6 +134,16 @@ fn no_message_is_lost_that_a_host_holds_or_that_is_parked_when_the_group_is_dest
     }
 }
 
+/// A consumer that is deleted takes its deliveries along, but no message that a host holds or that is parked.
+#[test]
+fn no_message_is_lost_that_a_host_holds_or_that_is_parked_when_a_consumer_is_deleted() {
+    let all = holds(1000, Scenario::cleaning);
+    println!("{all:?}");
+    if setting("HOSTLER_MODEL_SEED").is_none() {
+        assert!(all.cleaned > all.runs / 4, "{all:?}");
+    }
+}
+
 /// The same, where attempts have effects: they happen once for each time that a message is read.
 #[test]
 fn no_effect_happens_twice_because_the_group_is_destroyed() {
@@ -150,6 +160,8 @@ enum Since {
     Parts,
     /// Hosts may read and record far ahead.
     Ahead,
+    /// Hosts say when they know what they have taken.
+    Confirms,
 }
 
 /// Each run has found a fault:
@@ -187,6 +199,7 @@ fn runs_that_broke_a_promise_once_hold() {
     for (seed, make, since) in found {
         let mut scenario = make(&mut Rng::with_seed(seed));
         scenario.parts = since >= Since::Parts;
+        scenario.confirms = since >= Since::Confirms;
         if since < Since::Ahead {
             scenario.ahead = scenario::AHEAD;
         }

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::held::{Held, LastRun, Sent, State};
+use super::held::{Held, LastRun, Missing, Sent, State};
 use super::{
     Action, Closed, Delivery, HaltCause, Key, Ledger, Mode, Note, Origin, Reply, SettleAction,
     Time, TurnedAway,
 };
 use crate::delivery::attempt::{AttemptCounts, Lane, NextStart, Start};
 use crate::delivery::backoff::Backoff;
+use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{Disposition, Policy, Reason, decide};
 use crate::delivery::rules::Rule;
@@ -18,6 +19,8 @@ const REFUSED: Backoff = Backoff::doubling(Duration::from_millis(100), Duration:
 
 /// How often a message runs again because what it read had changed, before that counts as a nack.
 const RERUNS_MAX: u32 = 32;
+/// How many of the last settled deliveries are known: more than a host settles while it looks for orphans, as a rule.
+const SETTLED_KEPT: usize = 4096;
 
 impl<J> Ledger<J> {
     // Claimed.
@@ -82,6 +85,9 @@ impl<J> Ledger<J> {
     fn hold(&mut self, now: Time, leased: Time, delivery: Delivery<J>) {
         let limit = self.settings.policy.limit;
         let fresh = delivery.origin == Origin::Fresh;
+        // This host may have adopted an own one, and have settled it, or sent it away, since.
+        let is_unsure = matches!(delivery.origin, Origin::Orphan { .. })
+            && self.may_have_settled(delivery.id, leased);
         let counts = AttemptCounts {
             header: delivery.header,
             native: delivery.native,
@@ -101,8 +107,13 @@ impl<J> Ledger<J> {
             state: State::Waiting,
             leased,
             doubtful: now.saturating_sub(leased) >= self.settings.min_idle / 2
-                || self.sent_away_again.is_some_and(|at| leased <= at),
+                || self.sent_away_again.is_some_and(|at| leased <= at)
+                || is_unsure,
             lost: None,
+            missing: match is_unsure {
+                true => Missing::Settled,
+                false => Missing::No,
+            },
             successor: None,
             was_refused: false,
             is_unanswered: false,
@@ -214,7 +225,16 @@ impl<J> Ledger<J> {
             is_ahead,
         };
         self.holdings.set(key, state);
-        self.out.push(Action::Record { key, expect, write });
+        if !self.is_asked_back(key) {
+            self.out.push(Action::Record { key, expect, write });
+        }
+    }
+
+    /// Redis is asked to bring it back. Until it answers nothing else is asked about it: a repeated request may bring
+    /// back what is settled meanwhile.
+    fn is_asked_back(&self, key: Key) -> bool {
+        let held = self.holdings.find(key);
+        held.is_some_and(|held| held.missing == Missing::Asked)
     }
 
     /// Rule 12: a lease that was last confirmed this long ago may have ended since.
@@ -237,6 +257,12 @@ impl<J> Ledger<J> {
         };
         let lane = held.lane;
         let is_record = start.record.is_some();
+        if self.bring_back(now, key, &reply) {
+            return;
+        }
+        let Some(held) = self.holdings.find(key) else {
+            return;
+        };
         // If an earlier record was written and its reply was lost, this one finds its count written.
         // That count is surely this host's own only while the lease cannot have ended. Otherwise it
         // may be the charge of a host that had the delivery in between.
@@ -259,6 +285,7 @@ impl<J> Ledger<J> {
                 held.counts.fresh &= !is_record;
                 held.leased = leased;
                 held.doubtful = false;
+                held.missing = Missing::No;
                 let (counts, is_void) = (held.counts, held.last.is_void);
                 if is_record {
                     self.note(Note::Recorded);
@@ -577,7 +604,9 @@ impl<J> Ledger<J> {
             Sent::Settlement(action) => Action::Settle { key, count, action },
         };
         self.holdings.set(key, State::Settling { sent, tries });
-        self.out.push(action);
+        if !self.is_asked_back(key) {
+            self.out.push(action);
+        }
     }
 
     pub(super) fn settled(&mut self, now: Time, key: Key, reply: Reply) {
@@ -585,6 +614,12 @@ impl<J> Ledger<J> {
             return;
         };
         let State::Settling { sent, tries } = held.state.clone() else {
+            return;
+        };
+        if sent != Sent::Acknowledgement && self.bring_back(now, key, &reply) {
+            return;
+        }
+        let Some(held) = self.holdings.find(key) else {
             return;
         };
         let is_repeated = held.is_unanswered;
@@ -625,6 +660,7 @@ impl<J> Ledger<J> {
             }
             (reply, _) => self.closed_by(key, reply),
         };
+        self.note_settled(now, key.id);
         let is_away = match &how {
             Closed::Stolen => true,
             // A claim of meanwhile may have come from where this host parked the delivery. If not,
@@ -763,13 +799,108 @@ impl<J> Ledger<J> {
         self.suspect_done(now, key);
     }
 
+    /// This delivery is settled, or goes away.
+    fn note_settled(&mut self, now: Time, id: DeliveryId) {
+        if self.settled_last.len() >= SETTLED_KEPT {
+            self.settled_last.pop_front();
+        }
+        self.settled_last.push_back((now, id));
+    }
+
+    /// Whether this host may have settled this delivery, or sent it away, since then.
+    fn may_have_settled(&self, id: DeliveryId, since: Time) -> bool {
+        let is_since = |(at, _): &&(Time, DeliveryId)| *at >= since;
+        let is_forgotten = self.settled_last.len() >= SETTLED_KEPT;
+        is_forgotten && self.settled_last.front().as_ref().is_some_and(is_since)
+            || self
+                .settled_last
+                .iter()
+                .rev()
+                .take_while(is_since)
+                .any(|(_, other)| *other == id)
+    }
+
     // Everything that is held.
+
+    /// Rule 26: a delivery is missing although its lease lasts, so no other host can have settled it. This host
+    /// has not either. So it is not gone: somebody has deleted this consumer, or an earlier owner has acknowledged it
+    /// late. Says whether Redis is asked which.
+    fn bring_back(&mut self, now: Time, key: Key, reply: &Reply) -> bool {
+        let is_sure = self.is_sure(now, key) && self.hands_back();
+        let Some(held) = self.holdings.find_mut(key) else {
+            return false;
+        };
+        let is_known = held.doubtful || held.is_unanswered || held.successor.is_some();
+        if *reply != Reply::Gone
+            || !is_sure
+            || is_known
+            || held.missing == Missing::Settled
+            || !Rule::MissingIsBroughtBack.holds()
+        {
+            return false;
+        }
+        if std::mem::replace(&mut held.missing, Missing::Asked) == Missing::No {
+            let count = held.counts.native;
+            self.out.push(Action::BringBack { key, count });
+        }
+        true
+    }
+
+    /// Redis has looked for these deliveries: what it does not hold now is not brought back again. `is_asked`: it was
+    /// asked to bring them back.
+    pub(super) fn looked_for(&mut self, replies: &[(Key, Reply)], is_asked: bool) {
+        for (key, reply) in replies {
+            if let Some(held) = self.holdings.find_mut(*key)
+                && (is_asked || held.missing != Missing::Asked)
+            {
+                held.missing = match reply {
+                    Reply::Done => Missing::No,
+                    _ => Missing::Settled,
+                };
+            }
+        }
+    }
+
+    /// Deliveries that were missing are held again, and what was under way goes on; or they are not.
+    pub(super) fn brought_back(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
+        self.looked_for(&replies, true);
+        for (key, reply) in replies {
+            let Some(held) = self.holdings.find(key) else {
+                continue;
+            };
+            match (held.state.clone(), reply) {
+                (State::Settling { sent, tries }, Reply::Done) => self.send(key, sent, tries),
+                // A late one counts as well.
+                (
+                    State::Settling {
+                        sent: sent @ Sent::Acknowledgement,
+                        tries,
+                    },
+                    _,
+                ) => self.send(key, sent, tries),
+                (State::Recording { write, .. }, Reply::Done) => {
+                    let expect = held.counts.native;
+                    self.out.push(Action::Record { key, expect, write });
+                }
+                (State::Settling { .. }, reply) => self.settled(now, key, reply),
+                (State::Recording { .. }, reply) => self.recorded(now, key, leased, reply),
+                (_, reply) => self.confirmed(now, leased, vec![(key, reply)]),
+            }
+        }
+    }
 
     /// Leases were confirmed, or found lost.
     pub(super) fn confirmed(&mut self, now: Time, leased: Time, replies: Vec<(Key, Reply)>) {
         let min_idle = self.settings.min_idle;
         let mut confirmed = 0;
         for (key, reply) in replies {
+            let Some(held) = self.holdings.find_mut(key) else {
+                continue;
+            };
+            let is_asking = matches!(held.state, State::Settling { .. } | State::Recording { .. });
+            if !is_asking && self.bring_back(now, key, &reply) {
+                continue;
+            }
             let Some(held) = self.holdings.find_mut(key) else {
                 continue;
             };
@@ -780,6 +911,9 @@ impl<J> Ledger<J> {
                     // only a record that checks the count confirms it.
                     let is_sure = now.saturating_sub(held.leased) < min_idle;
                     if is_sure || !Rule::LeaseBeforeStart.holds() {
+                        if held.missing == Missing::Settled {
+                            held.missing = Missing::No;
+                        }
                         held.leased = held.leased.max(leased);
                     }
                 }

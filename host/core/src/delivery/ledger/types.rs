@@ -232,6 +232,13 @@ pub enum Event<J> {
         /// Each with the answer of Redis.
         replies: Vec<(Key, Reply)>,
     },
+    /// Deliveries that Redis had not found are held again, or not.
+    BroughtBack {
+        /// When the request was sent.
+        leased: Time,
+        /// Each with the answer of Redis.
+        replies: Vec<(Key, Reply)>,
+    },
     /// The handler faults on everything: stop.
     Broken {
         /// The evidence, for people.
@@ -317,6 +324,14 @@ pub enum Action<J> {
         count: u32,
         /// How it leaves this host.
         action: SettleAction,
+    },
+    /// Redis does not find it, and no other host can have settled it: take it back. Answered by
+    /// [`Event::BroughtBack`].
+    BringBack {
+        /// Which.
+        key: Key,
+        /// The native count that it has.
+        count: u32,
     },
     /// It is no longer held.
     Closed {

@@ -5,5 +5,5 @@ end
 -- Milliseconds until the first member is due; -1 if there is none.
 local function wait(key)
   local first = redis.call('ZRANGE', key, '0', '0', 'WITHSCORES')[2]
-  return first and math.max(0, tonumber(first) - now) or -1
+  return first and math.max(0, math.ceil(tonumber(first) - now)) or -1
 end

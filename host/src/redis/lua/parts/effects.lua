@@ -66,11 +66,12 @@ local function changed(all)
     end
   end
 end
--- Why a write would fail: Lua takes nothing back, so this is asked before the first write. nil: it
--- would not. (A lack of memory is found by the first write of a script, or by none.)
-local function refusal(all)
+-- Why a write behind the first `written` would fail: Lua takes nothing back, so this is asked before the first
+-- write. nil: it would not. (A lack of memory is found by the first write of a script, or by none.)
+local function refusal(all, written)
   local kinds = {}
-  for _, write in ipairs(all) do
+  for i = written + 1, #all do
+    local write = all[i]
     local command, kind = write.command, write.kind
     if not redis.acl_check_cmd(unpack(command)) then
       return '-NOPERM this user has no permission to run ' .. command[1]:lower() .. ' on ' .. command[2]
@@ -88,16 +89,14 @@ local function refusal(all)
     end
   end
 end
--- Write all. nil: done; else why the first one failed, and nothing is written.
-local function write_all(all)
-  for i, write in ipairs(all) do
-    local reply = redis.pcall(unpack(write.command))
+-- Write all but the first `written`, which an earlier try has written. nil: done; else why the next one failed,
+-- and how many are written by now. Not every cause can be asked for: what is written stays, so the next try must
+-- go on behind it.
+local function write_all(all, written)
+  for i = written + 1, #all do
+    local reply = redis.pcall(unpack(all[i].command))
     if type(reply) == 'table' and reply['err'] then
-      if i > 1 then
-        -- Every known cause was asked for. What is written stays: the delivery comes again.
-        return '-' .. reply['err'] .. ' (after ' .. (i - 1) .. ' of ' .. #all .. ' writes)'
-      end
-      return '-' .. reply['err']
+      return '-' .. reply['err'], i - 1
     end
   end
 end

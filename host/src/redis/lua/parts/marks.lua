@@ -23,8 +23,13 @@ local function is_marked(mark)
 end
 -- Write all, and the mark ('' = none): done | marked (before) | unmarked (no room) | changed (a value that
 -- was read is another one: nothing is written) | -<why not>.
-local function settle_marked(marks, count, mark, all, most, lives)
+--
+-- If a write fails behind another one, the sorted set `progress` notes for this delivery how many are written, for
+-- a while. The next try goes on there, also that of another attempt. `begun`: it has such notes.
+local PROGRESS_MS, PROGRESS_MAX = 86400000, 10000
+local function settle_marked(marks, count, mark, all, most, lives, progress, id, begun)
   local word = 'done'
+  local written = begun and tonumber(redis.call('ZSCORE', progress, id) or 0) or 0
   if count > 0 and mark ~= '' then
     if not held then
       count_marks(marks, count)
@@ -41,9 +46,30 @@ local function settle_marked(marks, count, mark, all, most, lives)
       word, mark = 'unmarked', ''
     end
   end
-  local refused = changed(all) or refusal(all) or write_all(all)
+  -- How far it got must be noted.
+  if #all - written > 1 and not (redis.acl_check_cmd('ZADD', progress, '1', id)
+    and redis.acl_check_cmd('ZREM', progress, id) and redis.acl_check_cmd('PEXPIRE', progress, '1')) then
+    return '-NOPERM this user has no permission to run zadd, zrem or pexpire on ' .. progress
+  end
+  -- Once it has begun, it ends.
+  local refused = (written == 0 and changed(all) or nil) or refusal(all, written)
+  if not refused then
+    local after
+    refused, after = write_all(all, written)
+    if refused and after > written then
+      redis.call('ZADD', progress, after, id)
+      redis.call('PEXPIRE', progress, PROGRESS_MS)
+      -- Those of deliveries that ended in another way are left.
+      if redis.call('ZCARD', progress) > PROGRESS_MAX then
+        redis.call('ZREM', progress, redis.call('ZRANGE', progress, 0, 0)[1])
+      end
+    end
+  end
   if refused then
     return refused
+  end
+  if written > 0 then
+    redis.call('ZREM', progress, id)
   end
   if count > 0 and mark ~= '' then
     held = held + 1

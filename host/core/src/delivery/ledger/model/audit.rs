@@ -28,6 +28,11 @@ pub(super) struct Life {
     pub(super) fate: Option<Fate>,
     /// Nobody knows it any more: it went with its group.
     pub(super) excused: bool,
+    /// Its line in the pending list went with a consumer that somebody deleted.
+    unlisted: bool,
+    /// It was settled in a way that may bring it again: what holds for a message that is settled once does not
+    /// hold for it.
+    pub(super) again: bool,
     copies: u32,
     /// How often it came to another owner: read as new, or taken by another host than the last one. The last
     /// one may believe that it still has the message: its lease may have ended, or the answer to its park
@@ -153,6 +158,28 @@ impl Audit {
         life.open = None;
     }
 
+    /// Its line went with a deleted consumer.
+    pub(super) fn unlisted(&mut self, entry: Entry) {
+        self.lives[entry].unlisted = true;
+    }
+
+    /// It is pending again.
+    pub(super) fn listed(&mut self, entry: Entry) {
+        self.lives[entry].unlisted = false;
+    }
+
+    /// It may come once more although it is settled: an ending that came very late, or the record of a claim whose
+    /// host died, was not known to anybody.
+    pub(super) fn may_come_again(&mut self, entry: Entry) {
+        self.lives[entry].again = true;
+    }
+
+    /// If nobody knows it any more, it need not end.
+    pub(super) fn excuse(&mut self, entry: Entry, is_known: bool) {
+        let life = &mut self.lives[entry];
+        life.excused |= !is_known && (self.regrouped || life.unlisted);
+    }
+
     /// It went back with a count that says so.
     pub(super) fn parked(&mut self, entry: Entry) {
         self.lives[entry].open = None;
@@ -192,6 +219,7 @@ impl Audit {
 
     pub(super) fn claimed(&mut self, host: HostId, handed: &Handed) {
         let life = &mut self.lives[handed.entry];
+        life.unlisted = false;
         let is_claimed = handed.from.is_some_and(|(from, _)| from != host);
         let is_other = life.owner.replace(host) != Some(host) || is_claimed;
         let is_new = handed.origin == Origin::Fresh;
@@ -251,6 +279,7 @@ impl Audit {
         let starts = life.starts;
         let runs = life.runs.clone();
         let fate = life.fate;
+        let (is_unlisted, is_again) = (life.unlisted, life.again);
         life.runs.push((host, begin.at));
 
         self.require(!is_twice, || {
@@ -260,7 +289,7 @@ impl Audit {
         self.require(is_welcome, || {
             format!("message {entry}: it starts, and the gate turned it away")
         });
-        if self.regrouped {
+        if self.regrouped || is_again {
             return;
         }
         self.require(is_new || may_recount, || {
@@ -289,7 +318,7 @@ impl Audit {
             .is_some_and(|p| p.owner == super::store::Owner::Host(host));
         // A late ack counts, whoever owns the message by then.
         let settled = fate == Some(Fate::Acknowledged) || store.deleted.contains(&entry);
-        self.require(owned || frozen || settled, || {
+        self.require(owned || frozen || settled || is_unlisted, || {
             format!("message {entry}: host {host} started it and did not own it ({fate:?})")
         });
         for (other, since) in runs {
@@ -302,8 +331,9 @@ impl Audit {
     /// An acknowledgement came to a group that does not have the delivery: it was made again, or another
     /// host has settled it.
     pub(super) fn acknowledged_elsewhere(&mut self, entry: Entry) {
-        if self.regrouped {
-            self.lives[entry].fate.get_or_insert(Fate::Acknowledged);
+        let life = &mut self.lives[entry];
+        if self.regrouped || life.unlisted {
+            life.fate.get_or_insert(Fate::Acknowledged);
         }
     }
 
@@ -313,12 +343,14 @@ impl Audit {
         life.copies += u32::from(matches!(fate, Fate::DeadLettered(..)));
         life.acted += u32::from(fate == Fate::Acted);
         let life = life.clone();
-        let is_first = before.is_none() && life.copies <= 1;
-        self.require(is_first || self.regrouped, || {
+        // The record of a delivery may be found after the delivery: both say that its entry is gone.
+        let is_same = before == Some(Fate::Trimmed) && fate == Fate::Trimmed;
+        let is_first = (before.is_none() || is_same) && life.copies <= 1;
+        self.require(is_first || self.regrouped || life.again, || {
             format!("message {entry}: settled twice, {before:?} and {fate:?}")
         });
         // One that is read once more, from a group that was made again, may run once more.
-        self.require(life.acted <= life.owners, || {
+        self.require(life.acted <= life.owners || life.again, || {
             format!("message {entry}: its effects happened twice: {life:?}")
         });
         let gate = scenario.plans[entry].gate;
@@ -361,7 +393,7 @@ impl Audit {
         self.require(scenario.caps().flatten().any(is_cap), || {
             format!("message {entry}: given up after {attempts} attempts, and no cap says so")
         });
-        if self.regrouped {
+        if self.regrouped || life.again {
             return;
         }
         self.require(life.starts + life.wasted >= budget, || {

@@ -23,6 +23,13 @@ pub(super) enum Command {
     },
     TakeDue {
         max: usize,
+        /// What it has taken before, without an answer to its word that it knows that.
+        known: Vec<(Entry, Option<Time>)>,
+    },
+    /// It knows what it has taken: then it may go on.
+    Confirm {
+        known: Vec<(Entry, Option<Time>)>,
+        event: Box<Event<Job>>,
     },
     TakeOrphans {
         max: usize,
@@ -42,7 +49,11 @@ pub(super) enum Command {
         expect: u32,
         write: u32,
     },
-    Acknowledge(Key),
+    Acknowledge {
+        key: Key,
+        /// It may be another host's by now.
+        is_late: bool,
+    },
     Settle {
         key: Key,
         count: u32,
@@ -52,6 +63,13 @@ pub(super) enum Command {
     },
     Renew(Vec<Key>),
     Probe,
+    /// Take back what is missing although its lease lasts.
+    BringBack {
+        key: Key,
+        count: u32,
+        /// When its lease ends.
+        until: Time,
+    },
     /// Make the group again, and take back what the host holds.
     Repair {
         held: Vec<(Key, u32)>,
@@ -65,7 +83,10 @@ impl Command {
     fn is_repeated(&self) -> bool {
         matches!(
             self,
-            Self::Record { .. } | Self::Acknowledge(_) | Self::Settle { .. }
+            Self::Record { .. }
+                | Self::Acknowledge { .. }
+                | Self::Settle { .. }
+                | Self::BringBack { .. }
         )
     }
 
@@ -78,6 +99,15 @@ impl Command {
 }
 
 impl Command {
+    /// What its host has taken, and says that it knows.
+    pub(super) fn known(&self) -> impl Iterator<Item = Entry> {
+        let known = match self {
+            Self::Confirm { known, .. } => &known[..],
+            _ => &[],
+        };
+        known.iter().map(|&(entry, _)| entry)
+    }
+
     /// What is asked if the answer was lost.
     fn again(self) -> Self {
         match self {
@@ -89,6 +119,7 @@ impl Command {
                 action: action.again(count),
                 again: true,
             },
+            Self::Acknowledge { key, .. } => Self::Acknowledge { key, is_late: true },
             other => other,
         }
     }
@@ -102,7 +133,7 @@ pub(super) struct Call {
     mark: u64,
     sent: Time,
     /// Its host has gone on: what it does now, nobody hears of.
-    given_up: bool,
+    pub(super) given_up: bool,
     executed: bool,
     /// It is on the server already: the death of its host does not stop it.
     survives: bool,
@@ -121,6 +152,8 @@ enum Answer {
     Claims {
         deliveries: Vec<Delivery<Job>>,
         next: Option<Time>,
+        /// Until when they may be unknown.
+        until: Option<Time>,
     },
     Orphans {
         deliveries: Vec<Delivery<Job>>,
@@ -232,7 +265,10 @@ impl World<'_> {
                 self.issue(host, Command::Fetch { want, until });
             }
             Action::Interrupt => self.interrupt(host),
-            Action::TakeDue { max } => self.issue(host, Command::TakeDue { max }),
+            Action::TakeDue { max } => {
+                let known = self.hosts[host].unconfirmed.clone();
+                self.issue(host, Command::TakeDue { max, known });
+            }
             Action::TakeOrphans { max } => {
                 let held = self.hosts[host].ledger.iter().map(|(key, ..)| key.id);
                 let held = held.collect();
@@ -266,7 +302,15 @@ impl World<'_> {
                     self.tell(host, Event::Revoked(key));
                 }
             }
-            Action::Acknowledge(key) => self.issue(host, Command::Acknowledge(key)),
+            Action::Acknowledge(key) => {
+                let is_late = !self.hosts[host].ledger.is_sure(self.now, key);
+                self.issue(host, Command::Acknowledge { key, is_late });
+            }
+            Action::BringBack { key, count } => {
+                let until = self.hosts[host].ledger.lease_ends(key);
+                let until = until.unwrap_or_default();
+                self.issue(host, Command::BringBack { key, count, until });
+            }
             Action::Settle { key, count, action } => {
                 let again = self.hosts[host].unanswered.contains(&key);
                 if let SettleAction::Discard(rejection) = &action
@@ -302,8 +346,12 @@ impl World<'_> {
                             | SettleAction::Leave { .. }
                     )
                 );
-                if is_sent_away || how == Closed::Stolen {
-                    // Only Redis knows it, and the group may have gone in that moment.
+                let h = &self.hosts[host];
+                let is_calm = h.disturbed + self.scenario.min_idle * 4 < self.now;
+                let may_be_settled = matches!(how, Closed::Gone | Closed::Settled(_));
+                if is_sent_away || how == Closed::Stolen || (may_be_settled && !is_calm) {
+                    // Only Redis knows it, and the group may have gone in that moment; or a consumer, while
+                    // nobody can tell whether it was settled.
                     self.excuse([job]);
                 }
             }
@@ -332,6 +380,15 @@ impl World<'_> {
     }
 
     pub(super) fn issue(&mut self, host: HostId, command: Command) {
+        if let Command::BringBack { key, until, .. } = command
+            && self.now >= until
+        {
+            // Another host may have settled it by now.
+            let replies = vec![(key, Reply::Gone)];
+            let leased = self.now;
+            self.tell(host, Event::BroughtBack { leased, replies });
+            return;
+        }
         if self.hosts[host].cut_until.is_some() {
             self.fail(host, command);
             return;
@@ -441,9 +498,25 @@ impl World<'_> {
             return;
         }
         call.executed = true;
-        if let (true, Command::Record { key, .. }) = (call.given_up, &call.command) {
+        match (call.given_up, &call.command) {
             // It may charge a delivery that its host has sent away by now.
-            self.audit.let_go(entry_of(*key));
+            (true, Command::Record { key, .. }) => self.audit.let_go(entry_of(*key)),
+            // It may end a delivery that has come back to its host by now.
+            (true, Command::Settle { key, action, .. }) if !sends_away(action) => {
+                self.audit.may_come_again(entry_of(*key));
+            }
+            // It may take the record of a delivery that went with a deleted consumer meanwhile.
+            (true, Command::Confirm { known, .. }) => {
+                for (entry, _) in known {
+                    self.audit
+                        .excuse(*entry, self.store.pending.contains_key(entry));
+                }
+            }
+            // It may bring back a delivery that is settled by now.
+            (given_up, Command::BringBack { key, until, .. }) if given_up || self.now >= *until => {
+                self.audit.may_come_again(entry_of(*key));
+            }
+            _ => {}
         }
         let (command, mark) = (call.command.clone(), call.mark);
         let answer = self.perform_command(id, host, mark, &command);
@@ -483,8 +556,10 @@ impl World<'_> {
     fn is_missing(&self, mark: u64, command: &Command) -> bool {
         let is_gone = |key: &Key| !self.store.pending.contains_key(&entry_of(*key));
         let is_stranger = match command {
-            Command::Acknowledge(_) | Command::Repair { .. } => return false,
-            Command::Record { key, .. } | Command::Settle { key, .. } => is_gone(key),
+            Command::Acknowledge { .. } | Command::Repair { .. } => return false,
+            Command::Record { key, .. }
+            | Command::Settle { key, .. }
+            | Command::BringBack { key, .. } => is_gone(key),
             Command::Renew(keys) => keys.iter().any(is_gone),
             _ => false,
         };
@@ -524,15 +599,20 @@ impl World<'_> {
                 Answer::Claims {
                     deliveries: self.deliveries(host, &handed),
                     next: None,
+                    until: None,
                 }
             }
-            Command::TakeDue { max } => {
-                let Ok((handed, next)) = self.store.take_due(now, host, mark, *max) else {
+            Command::TakeDue { max, known } => {
+                self.store.confirm(host, known);
+                let confirms = self.scenario.confirms;
+                let taken = self.store.take_due(now, host, mark, *max, confirms);
+                let Ok((handed, next)) = taken else {
                     return Answer::Missing;
                 };
                 Answer::Claims {
                     deliveries: self.deliveries(host, &handed),
                     next,
+                    until: Some(self.store.unknown_until(now)),
                 }
             }
             Command::TakeOrphans { max, .. } if !Rule::ClaimsKeepCounts.holds() => {
@@ -557,6 +637,7 @@ impl World<'_> {
                 Answer::Claims {
                     deliveries: self.deliveries(host, &handed),
                     next: None,
+                    until: None,
                 }
             }
             Command::Record { key, expect, write } => {
@@ -569,11 +650,31 @@ impl World<'_> {
                 }
                 Answer::Reply(reply)
             }
-            Command::Acknowledge(key) => {
+            Command::Confirm { known, .. } => {
+                self.store.confirm(host, known);
+                Answer::Done
+            }
+            Command::Acknowledge { key, is_late } => {
                 let entry = entry_of(*key);
-                self.store.acknowledge(entry);
+                let owner = self.store.pending.get(&entry).map(|p| p.owner);
+                let has_record =
+                    owner != Some(Owner::Parked) && self.store.due.contains_key(&entry);
+                if has_record || (!is_late && owner != Some(Owner::Host(host))) {
+                    // Its host has died before it said that it knows it; or the acknowledgement was on its way for
+                    // longer than the lease.
+                    self.audit.may_come_again(entry);
+                }
+                self.store.acknowledge(host, entry, *is_late);
                 self.audit.acknowledged_elsewhere(entry);
                 Answer::Done
+            }
+            Command::BringBack { key, count, .. } => {
+                let entry = entry_of(*key);
+                let reply = self.store.readopt(now, host, entry, *count);
+                if reply == Reply::Done {
+                    self.audit.listed(entry);
+                }
+                Answer::Replies(vec![(*key, reply)])
             }
             Command::Settle {
                 key,
@@ -582,12 +683,7 @@ impl World<'_> {
                 again,
             } => {
                 let entry = entry_of(*key);
-                let sends_away = matches!(
-                    action,
-                    SettleAction::Park { .. }
-                        | SettleAction::HandBack { .. }
-                        | SettleAction::Leave { .. }
-                );
+                let sends_away = sends_away(action);
                 if sends_away && self.store.is_void(host, entry, id) {
                     return Answer::Reply(Reply::Refused("it was asked again since".to_owned()));
                 }
@@ -612,6 +708,11 @@ impl World<'_> {
                     self.tale.reruns += 1;
                     self.audit.voided(host, entry);
                 }
+                let ends = !sends_away && reply == Reply::Done;
+                if ends && self.store.due.contains_key(&entry) {
+                    // Its host has died before it said that it knows it.
+                    self.audit.may_come_again(entry);
+                }
                 if reply == Reply::Done {
                     match action {
                         SettleAction::HandBack { .. } | SettleAction::Leave { .. } if *again => {
@@ -635,6 +736,9 @@ impl World<'_> {
             Command::Probe => Answer::Done,
             Command::Repair { held, seen } => {
                 let before = self.store.read;
+                if self.store.group.is_none() {
+                    self.made_again_by(Some(host));
+                }
                 let mark = self.store.repair(*seen);
                 let readopted = |&(key, count)| {
                     let reply = self.store.readopt(now, host, entry_of(key), count);
@@ -703,11 +807,26 @@ impl World<'_> {
                     more,
                 }
             }
-            (Command::TakeDue { .. }, Answer::Claims { deliveries, next }) => Event::DueTaken {
-                leased,
-                deliveries,
-                next,
-            },
+            (
+                Command::TakeDue { known, .. },
+                Answer::Claims {
+                    deliveries,
+                    next,
+                    until,
+                },
+            ) => {
+                self.hosts[host]
+                    .unconfirmed
+                    .retain(|entry| !known.contains(entry));
+                let event = Event::DueTaken {
+                    leased,
+                    deliveries,
+                    next,
+                };
+                self.know(host, until, event);
+                return;
+            }
+            (Command::Confirm { event, .. }, Answer::Done) => *event,
             (Command::TakeOrphans { .. }, Answer::Listed(listed)) => {
                 self.issue(host, Command::ClaimListed(listed));
                 return;
@@ -736,21 +855,26 @@ impl World<'_> {
                     );
                     return;
                 }
-                Event::OrphansTaken { leased, deliveries }
+                self.know(host, None, Event::OrphansTaken { leased, deliveries });
+                return;
             }
             (
                 Command::Adopt {
                     claimed, leased, ..
                 },
                 Answer::Claims { deliveries, .. },
-            ) => Event::OrphansTaken {
-                leased,
-                deliveries: claimed.into_iter().chain(deliveries).collect(),
-            },
+            ) => {
+                let deliveries = claimed.into_iter().chain(deliveries).collect();
+                self.know(host, None, Event::OrphansTaken { leased, deliveries });
+                return;
+            }
             (Command::Record { key, .. }, Answer::Reply(reply)) => {
                 Event::Recorded { key, leased, reply }
             }
-            (Command::Acknowledge(key), Answer::Done) => Event::Acknowledged(vec![key]),
+            (Command::Acknowledge { key, .. }, Answer::Done) => Event::Acknowledged(vec![key]),
+            (Command::BringBack { .. }, Answer::Replies(replies)) => {
+                Event::BroughtBack { leased, replies }
+            }
             (Command::Settle { key, .. }, Answer::Reply(reply)) => {
                 if matches!(reply, Reply::Changed | Reply::Unfit(_)) {
                     self.hosts[host].unanswered.remove(&key);
@@ -769,6 +893,30 @@ impl World<'_> {
             (command, answer) => unreachable!("{command:?} {answer:?}"),
         };
         self.apply(host, event);
+    }
+
+    /// Whether these claims are so old that only their records know them, if their consumer was deleted.
+    fn is_old(&self, event: &Event<Job>) -> bool {
+        let (Event::DueTaken { leased, .. } | Event::OrphansTaken { leased, .. }) = event else {
+            return false;
+        };
+        self.now - *leased >= self.scenario.min_idle / 2
+    }
+
+    /// A host says that it knows what it has taken, before it goes on with it.
+    fn know(&mut self, host: HostId, until: Option<Time>, event: Event<Job>) {
+        let (Event::DueTaken { deliveries, .. } | Event::OrphansTaken { deliveries, .. }) = &event
+        else {
+            return;
+        };
+        let until = until.filter(|_| !self.is_old(&event));
+        let known: Vec<_> = deliveries.iter().map(|d| (d.job, until)).collect();
+        if known.is_empty() || !self.scenario.confirms {
+            self.apply(host, event);
+            return;
+        }
+        let event = Box::new(event);
+        self.issue(host, Command::Confirm { known, event });
     }
 
     /// The answer of a call does not come in time: nothing is known of it.
@@ -791,11 +939,26 @@ impl World<'_> {
     pub(super) fn fail(&mut self, host: HostId, command: Command) {
         let leased = self.now;
         let event = match command {
-            Command::Fetch { .. } => Event::Fetched {
-                leased,
-                deliveries: Vec::new(),
-                more: false,
-            },
+            Command::Fetch { .. } => {
+                let now = self.now;
+                let doubt = self.scenario.min_idle * 4 + self.scenario.timeout * 4;
+                let h = &mut self.hosts[host];
+                let from = h.read_from(now);
+                h.unanswered_read = Some((from, now + doubt));
+                Event::Fetched {
+                    leased,
+                    deliveries: Vec::new(),
+                    more: false,
+                }
+            }
+            Command::Confirm { known, event } => {
+                let is_old = self.is_old(&event);
+                let doubtful =
+                    |(entry, until): (_, Option<Time>)| (entry, until.filter(|_| !is_old));
+                let known = known.into_iter().map(doubtful);
+                self.hosts[host].unconfirmed.extend(known);
+                *event
+            }
             Command::TakeDue { .. } => Event::DueTaken {
                 leased,
                 deliveries: Vec::new(),
@@ -816,7 +979,10 @@ impl World<'_> {
                 self.probe_later(host);
                 return;
             }
-            Command::Record { .. } | Command::Acknowledge(_) | Command::Settle { .. } => {
+            Command::Record { .. }
+            | Command::Acknowledge { .. }
+            | Command::Settle { .. }
+            | Command::BringBack { .. } => {
                 if let Command::Settle { key, .. } = command {
                     // The worker says so before it repeats.
                     self.trace(|| format!("host {host} <- no answer for {key:?}"));
@@ -924,4 +1090,12 @@ impl World<'_> {
             self.after(delay, Step::Execute(id));
         }
     }
+}
+
+/// Whether a delivery goes to other hosts by this.
+fn sends_away(action: &SettleAction) -> bool {
+    matches!(
+        action,
+        SettleAction::Park { .. } | SettleAction::HandBack { .. } | SettleAction::Leave { .. }
+    )
 }

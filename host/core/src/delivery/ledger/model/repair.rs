@@ -49,7 +49,10 @@ impl World<'_> {
         let h = &self.hosts[host];
         let mut held: Vec<(Key, u32)> = h.ledger.pending().map(|(key, n, _)| (key, n)).collect();
         held.sort_unstable_by_key(|(key, _)| key.generation);
-        let seen = h.seen;
+        let seen = match Rule::UnansweredReadsComeAgain.holds() {
+            true => h.read_from(self.now),
+            false => h.seen,
+        };
         self.issue(host, Command::Repair { held, seen });
     }
 

@@ -125,6 +125,8 @@ pub(super) struct Faults {
     pub(super) intake: u32,
     /// Somebody destroys the group, and perhaps makes it again.
     pub(super) group: u32,
+    /// Somebody deletes a consumer: that of a host, or of parked deliveries.
+    pub(super) consumer: u32,
     /// That a command or its reply is lost, per command.
     pub(super) lost: u32,
     /// That a command or its reply takes very long, per command.
@@ -156,6 +158,8 @@ pub(super) struct Scenario {
     pub(super) prefetch_max: usize,
     /// A fetch may come in parts. Without them, a seed makes the run that it made before there were any.
     pub(super) parts: bool,
+    /// A host says when it knows what it has taken. The same.
+    pub(super) confirms: bool,
     /// How much work a host reads and records ahead.
     pub(super) ahead: Time,
     pub(super) min_idle: Time,
@@ -291,6 +295,7 @@ impl Scenario {
             policy: 0,
             intake: 0,
             group: 0,
+            consumer: 0,
             lost: [0, 0, 20, 60][rng.usize(..4)],
             slow: [0, 0, 20][rng.usize(..3)],
         };
@@ -341,6 +346,14 @@ impl Scenario {
     pub(super) fn regrouping(rng: &mut Rng) -> Self {
         let mut scenario = Self::turning_away(rng);
         scenario.faults.group = rng.u32(3..9);
+        scenario.faults.most += rng.u32(1..6);
+        scenario
+    }
+
+    /// As [`Self::changing`], and somebody deletes consumers meanwhile.
+    pub(super) fn cleaning(rng: &mut Rng) -> Self {
+        let mut scenario = Self::changing(rng);
+        scenario.faults.consumer = rng.u32(2..9);
         scenario.faults.most += rng.u32(1..6);
         scenario
     }
@@ -411,6 +424,7 @@ impl Scenario {
             concurrency: rng.usize(1..=4),
             prefetch_max: rng.usize(1..=8),
             parts: true,
+            confirms: true,
             // A copy: this draw came later than most seeds.
             ahead: [AHEAD, AHEAD * 10, AHEAD * 100][rng.clone().usize(..3)],
             min_idle,

@@ -28,6 +28,8 @@ pub(super) struct Pending {
     pub(super) since: Time,
     /// Whether its owner has raised the count since it claimed it.
     pub(super) raised: bool,
+    /// Its owner has taken it from the parked ones, and did not say that it knows.
+    pub(super) is_taken: bool,
 }
 
 /// What a claim hands out.
@@ -38,6 +40,16 @@ pub(super) struct Handed {
     pub(super) origin: Origin,
     /// For an orphan: whose it was, and whether that one had raised the count.
     pub(super) from: Option<(HostId, bool)>,
+}
+
+/// What the set of parked deliveries says of one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) at: Time,
+    /// The count that it keeps.
+    pub(super) count: u32,
+    /// A host has taken it, and did not say that it knows.
+    pub(super) is_taken: bool,
 }
 
 /// How a message ended.
@@ -75,7 +87,9 @@ pub(super) struct Store {
     pub(super) group: Option<Group>,
     marks: u64,
     pub(super) pending: BTreeMap<Entry, Pending>,
-    pub(super) due: BTreeMap<Entry, Time>,
+    pub(super) due: BTreeMap<Entry, Record>,
+    /// What was acknowledged when it was another host's.
+    late: BTreeSet<Entry>,
     /// Calls that send deliveries away and are void if their number is lower. In Redis one number
     /// for each host does it, because a host sends one such call at a time.
     pub(super) fences: BTreeMap<(HostId, Entry), u64>,
@@ -131,6 +145,20 @@ impl Store {
         self.pending.clear();
     }
 
+    /// `XGROUP DELCONSUMER`. Returns what it held.
+    pub(super) fn delete_consumer(&mut self, owner: Owner) -> Vec<Entry> {
+        let held = self.pending.iter().filter(|(_, p)| p.owner == owner);
+        let held: Vec<_> = held.map(|(&entry, _)| entry).collect();
+        self.pending.retain(|_, p| p.owner != owner);
+        // The next script that parks, or takes, notices that it is not there.
+        if owner == Owner::Parked
+            && let Some(group) = &mut self.group
+        {
+            group.unparked |= !self.due.is_empty();
+        }
+        held
+    }
+
     /// `XGROUP CREATE`, behind so many entries.
     pub(super) fn create_group(&mut self, read: usize) {
         self.group = Some(Group::default());
@@ -163,6 +191,7 @@ impl Store {
             None if Rule::ActedStaysSettled.holds() && self.acted.contains(&(host, entry)) => {
                 Reply::Gone
             }
+            None if self.late.contains(&entry) => Reply::Gone,
             None if self.drop_deleted(entry) => Reply::Trimmed,
             None => {
                 self.force(now, Owner::Host(host), entry, count);
@@ -184,10 +213,11 @@ impl Store {
             group.unparked = more;
         }
         if let Some(entry) = first {
+            let count = self.due.get(&entry).map_or(1, |record| record.count);
             if self.drop_deleted(entry) {
                 self.due.remove(&entry);
             } else {
-                self.force(now, Owner::Parked, entry, 1);
+                self.force(now, Owner::Parked, entry, count);
             }
         }
     }
@@ -204,6 +234,7 @@ impl Store {
             count,
             since: now,
             raised: true,
+            is_taken: false,
         };
         self.pending.insert(entry, held);
     }
@@ -232,6 +263,7 @@ impl Store {
                     count: 1,
                     since: now,
                     raised: true,
+                    is_taken: false,
                 },
             );
             handed.push(Handed {
@@ -244,18 +276,19 @@ impl Store {
         handed
     }
 
-    /// `take_due.lua`: what it returns goes from the set even if the entry is no longer parked.
+    /// `take_due.lua`. The record of what it returns stays until the host confirms it, if hosts do.
     pub(super) fn take_due(
         &mut self,
         now: Time,
         host: HostId,
         mark: u64,
         max: usize,
+        confirms: bool,
     ) -> Result<Due, Missing> {
         if self.out_of_memory {
             return Ok((Vec::new(), None));
         }
-        let mut due: Vec<_> = self.due.iter().map(|(&e, &at)| (at, e)).collect();
+        let mut due: Vec<_> = self.due.iter().map(|(&e, r)| (r.at, e)).collect();
         due.sort_unstable();
         let mut handed = Vec::new();
         for (_, entry) in due.into_iter().filter(|&(at, _)| at <= now).take(max) {
@@ -263,21 +296,65 @@ impl Store {
                 if !self.is_known(mark) {
                     return Err(Missing);
                 }
-                if self.is_unparked() && !self.is_unread(entry) {
-                    self.force(now, Owner::Parked, entry, 1);
+                // Else it was acknowledged by hand.
+                let record = self.due[&entry];
+                if (self.is_unparked() || record.is_taken) && !self.is_unread(entry) {
+                    self.force(now, Owner::Parked, entry, record.count);
                 }
             }
-            self.due.remove(&entry);
-            if self
-                .pending
-                .get(&entry)
-                .is_some_and(|p| p.owner == Owner::Parked)
-            {
-                handed.extend(self.claim(now, host, entry, Origin::Returned));
+            let held = self.pending.get(&entry).copied();
+            let mut is_taken = held.is_some_and(|p| p.owner != Owner::Parked);
+            if held.is_some_and(|p| p.owner == Owner::Parked) {
+                let claimed = self.claim(now, host, entry, Origin::Returned);
+                is_taken = claimed.is_some();
+                handed.extend(claimed);
+            }
+            match held.filter(|_| is_taken && confirms && Rule::RecordsOutliveAnswers.holds()) {
+                Some(Pending { count, .. }) => {
+                    let at = self.unknown_until(now);
+                    let is_taken = true;
+                    self.due.insert(
+                        entry,
+                        Record {
+                            at,
+                            count,
+                            is_taken,
+                        },
+                    );
+                }
+                None => drop(self.due.remove(&entry)),
             }
         }
-        let next = self.due.values().min().map(|at| at.saturating_sub(now));
+        let next = self.due.values().map(|record| record.at).min();
+        let next = next.map(|at| at.saturating_sub(now));
         Ok((handed, next))
+    }
+
+    /// Until when what is taken now may be unknown to its host.
+    pub(super) fn unknown_until(&self, now: Time) -> Time {
+        now + self.min_idle * 2
+    }
+
+    /// `confirm.lua`.
+    pub(super) fn confirm(&mut self, host: HostId, known: &[(Entry, Option<Time>)]) {
+        for (entry, until) in known {
+            let is_known = match until {
+                Some(until) => self
+                    .due
+                    .get(entry)
+                    .is_some_and(|r| r.is_taken && r.at == *until),
+                None => {
+                    let held = self.pending.get(entry);
+                    held.is_some_and(|p| p.owner == Owner::Host(host))
+                }
+            };
+            if is_known {
+                self.due.remove(entry);
+            }
+            if let Some(held) = self.pending.get_mut(entry) {
+                held.is_taken &= held.owner != Owner::Host(host);
+            }
+        }
     }
 
     /// `orphans.lua`, in this order of consumers; then `sweep.lua`.
@@ -429,15 +506,23 @@ impl Store {
                 count: write,
                 since: now,
                 raised: held.raised || write > held.count,
+                ..held
             },
         );
         Reply::Done
     }
 
-    /// `XACK`: no owner check.
-    pub(super) fn acknowledge(&mut self, entry: Entry) {
-        if self.pending.remove(&entry).is_some() {
+    /// `XACK`: no owner check; or `acknowledge_late.lua`.
+    pub(super) fn acknowledge(&mut self, host: HostId, entry: Entry, is_late: bool) {
+        if let Some(held) = self.pending.remove(&entry) {
             self.settled.push((entry, Fate::Acknowledged));
+            if is_late && Rule::LateAcksAreNoted.holds() {
+                match held.owner {
+                    Owner::Parked => drop(self.due.remove(&entry)),
+                    Owner::Host(other) if other != host => drop(self.late.insert(entry)),
+                    Owner::Host(_) => {}
+                }
+            }
         }
     }
 
@@ -489,7 +574,12 @@ impl Store {
                 if self.drop_deleted(entry) {
                     return Reply::Trimmed;
                 }
-                self.due.insert(entry, now + *after);
+                let record = Record {
+                    at: now + *after,
+                    count: *keep,
+                    is_taken: false,
+                };
+                self.due.insert(entry, record);
                 self.pending.insert(
                     entry,
                     Pending {
@@ -497,6 +587,7 @@ impl Store {
                         count: *keep,
                         since: now,
                         raised: false,
+                        is_taken: false,
                     },
                 );
             }
@@ -600,6 +691,7 @@ impl Store {
         held.owner = Owner::Host(host);
         held.since = now;
         held.raised = false;
+        held.is_taken = origin == Origin::Returned;
         Some(Handed {
             entry,
             native: held.count,

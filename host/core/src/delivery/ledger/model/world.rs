@@ -11,7 +11,8 @@ use super::audit::{Audit, Cause, Death};
 use super::driver::Call;
 use super::executor::Slot;
 use super::scenario::{ORIGIN, Scenario, ms};
-use super::store::{Entry, HostId, Store};
+use super::store::{Entry, HostId, Owner, Pending, Store};
+use crate::delivery::message::DeliveryId;
 use crate::delivery::policy::{Policy, Reason};
 
 /// More steps than any run takes that ends.
@@ -71,6 +72,10 @@ pub(super) struct Host {
     pub(super) rules: Policy,
     /// There was a dead-letter queue since it started.
     pub(super) had_dead_letter: bool,
+    /// How many it had seen before a read without an answer, and until when that matters.
+    pub(super) unanswered_read: Option<(usize, Time)>,
+    /// What it has taken, and could not say that it knows.
+    pub(super) unconfirmed: Vec<(Entry, Option<Time>)>,
     pub(super) queue: VecDeque<(Key, Option<u32>, Time)>,
     pub(super) slots: Vec<Slot>,
     /// Calls that wait for the connection.
@@ -105,6 +110,8 @@ pub(super) struct World<'a> {
     /// Which change of the rules is in force.
     policy: Option<usize>,
     faults_left: u32,
+    /// What hosts have read in a group that is gone, and do not know of.
+    awaiting: Vec<(HostId, Entry)>,
     closed: bool,
     count: u64,
     pub(super) tale: Tale,
@@ -128,6 +135,8 @@ pub(super) struct Tale {
     pub(super) ahead: u64,
     /// Groups that were destroyed.
     pub(super) regrouped: u64,
+    /// Consumers that were deleted with something pending.
+    pub(super) cleaned: u64,
     pub(super) steps: u64,
 }
 
@@ -142,6 +151,7 @@ impl Tale {
         self.reruns += other.reruns;
         self.ahead += other.ahead;
         self.regrouped += other.regrouped;
+        self.cleaned += other.cleaned;
         self.steps += other.steps;
     }
 }
@@ -168,6 +178,7 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
         away_until: Time::ZERO,
         policy: None,
         faults_left: scenario.faults.most,
+        awaiting: Vec::new(),
         closed: false,
         count: 0,
         tale: Tale::default(),
@@ -248,11 +259,17 @@ impl World<'_> {
         }
         let now = self.now;
         self.audit.finish(self.scenario, &self.store, now);
-        let pending = self.store.pending.len();
+        let pending = self.store.pending.keys();
+        let is_over = |entry: &&Entry| {
+            let life = &self.audit.lives[**entry];
+            life.again || life.excused
+        };
+        let pending = pending.filter(|entry| !is_over(entry));
+        let pending: Vec<Entry> = pending.copied().collect();
         // What was settled in one group may be pending in another.
-        if pending > 0 && !self.audit.regrouped {
+        if !pending.is_empty() && !self.audit.regrouped {
             self.audit
-                .violate(|| format!("{pending} entries are pending, and all is settled"));
+                .violate(|| format!("{pending:?} are pending, and all is settled"));
         }
     }
 
@@ -332,6 +349,8 @@ impl World<'_> {
             Step::DeadLettersAccepted => self.store.dead_letters_refused = false,
             Step::MemoryFreed => self.store.out_of_memory = false,
             Step::Policy(host) => {
+                // What it has decided by now, it has decided under the rules before.
+                self.poll(host);
                 let rules = self.rules();
                 let at = &mut self.hosts[host];
                 let before = Policy {
@@ -422,6 +441,7 @@ impl World<'_> {
             faults.policy,
             faults.intake,
             faults.group,
+            faults.consumer,
         ];
         let all: u32 = weights.iter().sum();
         if all == 0 {
@@ -492,14 +512,66 @@ impl World<'_> {
                 self.tell(host, Event::Paused(true));
                 self.after(length, Step::Tell(host, Event::Paused(false)));
             }
-            _ => self.destroy_group(),
+            12 => self.destroy_group(),
+            _ => self.delete_consumer(),
         }
         true
+    }
+
+    /// Somebody deletes a consumer, with all that is pending for it.
+    fn delete_consumer(&mut self) {
+        let owner = match self.rng.bool() {
+            true => Owner::Parked,
+            false => Owner::Host(self.rng.usize(..self.hosts.len())),
+        };
+        let gone = self.store.delete_consumer(owner);
+        self.trace(|| format!("the consumer {owner:?} is deleted, with {gone:?}"));
+        self.tale.cleaned += u64::from(!gone.is_empty());
+        for &entry in &gone {
+            self.audit.unlisted(entry);
+        }
+        self.excuse(gone);
+    }
+
+    /// The group is made again by this host, or by another program. What other hosts have read, and do not know of, is
+    /// lost with the earlier one.
+    pub(super) fn made_again_by(&mut self, host: Option<HostId>) {
+        let awaiting = std::mem::take(&mut self.awaiting);
+        let others = awaiting
+            .into_iter()
+            .filter(|&(other, _)| Some(other) != host);
+        let others: Vec<Entry> = others.map(|(_, entry)| entry).collect();
+        self.excuse(others);
+    }
+
+    /// What hosts have taken, and are about to know for certain.
+    fn on_the_way(&self, host: HostId) -> impl Iterator<Item = Entry> {
+        let is_open = move |call: &&Call| call.host == host && !call.given_up;
+        let calls = self.calls.values().filter(is_open);
+        calls.flat_map(|call| call.command.known())
     }
 
     /// Somebody destroys the group; another program may make it again at once.
     fn destroy_group(&mut self) {
         let read = self.store.read;
+        // What living hosts have, and do not know: the answers are on their way, or lost.
+        let unknown = |(&entry, held): (&Entry, &Pending)| {
+            let Owner::Host(host) = held.owner else {
+                return None;
+            };
+            let h = &self.hosts[host];
+            let is_known = h.ledger.holds(&DeliveryId(entry as u128))
+                || self.on_the_way(host).any(|other| other == entry);
+            let is_taken = held.is_taken && self.scenario.confirms;
+            (h.alive && !is_known).then_some((host, entry, is_taken))
+        };
+        let unknown: Vec<_> = self.store.pending.iter().filter_map(unknown).collect();
+        let (taken, fresh): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|&(.., taken)| taken);
+        let is_new = |&(host, entry, _): &(HostId, Entry, bool)| {
+            self.store.place_behind(entry) > self.hosts[host].read_from(self.now)
+        };
+        let fresh = fresh.into_iter().filter(is_new);
+        let awaiting: Vec<_> = fresh.map(|(host, entry, _)| (host, entry)).collect();
         self.store.destroy_group();
         match self.rng.u32(0..3) {
             0 => {}
@@ -510,18 +582,23 @@ impl World<'_> {
         self.trace(|| format!("the group is destroyed, and made again at {again:?}"));
         self.audit.regrouped = true;
         self.tale.regrouped += 1;
-        self.excuse(0..self.scenario.plans.len());
+        self.awaiting = awaiting;
+        let is_awaited = self.awaiting.iter().map(|&(_, entry)| entry);
+        let taken = taken.into_iter().map(|(_, entry, _)| entry);
+        let is_awaited: HashSet<Entry> = is_awaited.chain(taken).collect();
+        let all = 0..self.scenario.plans.len();
+        self.excuse(all.filter(|entry| !is_awaited.contains(entry)));
+        if again.is_some() {
+            self.made_again_by(None);
+        }
         self.wake_fetches();
     }
 
     /// A group takes its pending list with it. Of these, what no living host holds, what is not parked,
     /// and what the next group does not hand out again, is lost: nobody knows it any more.
     pub(super) fn excuse(&mut self, entries: impl IntoIterator<Item = Entry>) {
-        if !self.audit.regrouped {
-            return;
-        }
         let living = self.hosts.iter().filter(|host| host.alive);
-        let held: HashSet<Entry> = living
+        let mut held: HashSet<Entry> = living
             .flat_map(|host| host.ledger.holdings.iter())
             .filter(|(_, held)| {
                 let sent = match &held.state {
@@ -532,13 +609,15 @@ impl World<'_> {
             })
             .map(|(_, held)| held.job)
             .collect();
+        let living = (0..self.hosts.len()).filter(|&host| self.hosts[host].alive);
+        held.extend(living.flat_map(|host| self.on_the_way(host)));
         let store = &self.store;
         for entry in entries {
             let is_known = store.is_unread(entry)
                 || store.pending.contains_key(&entry)
                 || store.due.contains_key(&entry)
                 || held.contains(&entry);
-            self.audit.lives[entry].excused |= !is_known;
+            self.audit.excuse(entry, is_known);
         }
     }
 
@@ -579,6 +658,7 @@ impl World<'_> {
         }
         let id = self.hosts.len();
         if self.store.group.is_none() {
+            self.made_again_by(None);
             self.store.create_group(0);
         }
         let mark = self.store.repair(0);
@@ -610,6 +690,8 @@ impl World<'_> {
             seen: self.store.read,
             had_dead_letter: rules.has_dead_letter,
             rules,
+            unanswered_read: None,
+            unconfirmed: Vec::new(),
             queue: VecDeque::new(),
             slots: (0..self.scenario.concurrency).map(|_| Slot::Free).collect(),
             backlog: Vec::new(),
@@ -645,7 +727,13 @@ impl World<'_> {
         }
         self.trace(|| format!("host {host} ends: {cause:?}, isolated {isolated:?}"));
         let holdings = self.hosts[host].ledger.holdings.iter();
-        let held: Vec<Entry> = holdings.map(|(_, held)| held.job).collect();
+        let mut held: Vec<Entry> = holdings.map(|(_, held)| held.job).collect();
+        let (mine, others) = std::mem::take(&mut self.awaiting)
+            .into_iter()
+            .partition::<Vec<_>, _>(|&(other, _)| other == host);
+        self.awaiting = others;
+        held.extend(mine.into_iter().map(|(_, entry)| entry));
+        held.extend(self.on_the_way(host));
         self.excuse(held);
         if let Cause::Killer(killer) = cause
             && isolated == Some(killer)
@@ -675,7 +763,7 @@ impl World<'_> {
                 self.store
                     .pending
                     .get(entry)
-                    .is_some_and(|p| p.owner == super::store::Owner::Host(host) && p.raised)
+                    .is_some_and(|p| p.owner == Owner::Host(host) && p.raised)
             })
             .collect();
         self.audit.killed_isolated(killer, &beside);
@@ -748,6 +836,14 @@ impl Host {
             ..self.rules.clone()
         };
         self.had_dead_letter && !kept.discards(reason)
+    }
+
+    /// Behind how many entries a group begins that it makes again.
+    pub(super) fn read_from(&self, now: Time) -> usize {
+        match self.unanswered_read {
+            Some((from, until)) if now < until => from.min(self.seen),
+            _ => self.seen,
+        }
     }
 
     /// What has been handled here, and whose settlement Redis has not answered yet for the first

@@ -1,0 +1,14 @@
+-- Part: the due time of a parked delivery says which count it keeps, by a fraction of a millisecond: so the count
+-- outlives the delivery. It also says whether a host has taken the delivery, and is not known to know that. A time
+-- without a fraction is from a host that did not write it.
+local TAKEN = 1024
+local function due_time(ms, count, taken)
+  return string.format('%.11f', ms + (math.min(tonumber(count), 1022) + 1 + (taken or 0)) / 2048)
+end
+local function kept(score)
+  local fraction = math.floor(tonumber(score) % 1 * 2048 + 0.5)
+  local is_taken = fraction >= TAKEN
+  fraction = is_taken and fraction - TAKEN or fraction
+  -- Without a count it counts as started once.
+  return fraction > 0 and fraction - 1 or 1, is_taken
+end
