@@ -127,6 +127,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Redis(error) if error.is_missing_right() => Some(
+                "grant the user `+hgetall` and the keys of policies: docs/policies.md".to_owned(),
+            ),
+            Self::Redis(error) => error.hint(),
+            Self::TooMany { .. } => Some("remove some with `hostler policy unset`".to_owned()),
+            Self::Malformed { .. } => None,
+        }
+    }
+
     /// Whether the user lacks the right to read the hash.
     pub fn is_missing_right(&self) -> bool {
         matches!(self, Self::Redis(error) if error.is_missing_right())

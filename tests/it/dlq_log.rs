@@ -12,6 +12,58 @@ on_both! {
     the_log_that_is_kept_is_bounded_and_can_be_turned_off
     a_replayed_message_does_not_carry_the_log
     dead_letters_are_counted_by_their_causes_and_chosen_by_them
+    one_cause_moves_and_the_others_stay
+}
+
+async fn one_cause_moves_and_the_others_stay(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let bodies = [
+        "trap",
+        "panic",
+        "sleep:x",
+        "text:a+exit:1",
+        "recurse",
+        "drop:no stock",
+    ];
+    for body in bodies {
+        for _ in 0..2 {
+            scene.send(body).await;
+        }
+    }
+    scene.binary().flag("max-deliveries", "1").finish().await;
+    let groups = || scene.dlq("groups", &["--json"]).ok().json();
+    let found = groups();
+    let all = found["groups"].as_array().unwrap();
+    assert_eq!(all.len(), bodies.len(), "{found}");
+    assert!(all.iter().all(|group| group["count"] == 2), "{found}");
+    let of = |part: &str| {
+        let signature = |group: &&Value| group["signature"].as_str().unwrap().contains(part);
+        let group = all
+            .iter()
+            .find(signature)
+            .unwrap_or_else(|| panic!("{part} in {found}"));
+        group["id"].as_str().unwrap().to_owned()
+    };
+    let panic = of("asked to panic, at ");
+    let purged = scene.dlq("purge", &["--signature", &panic, "--yes", "--json"]);
+    assert_eq!(purged.ok().json()["purged"], 2);
+    let trap = of("`unreachable` instruction executed, in ");
+    let replayed = scene.dlq(
+        "replay",
+        &["--signature", &trap, "--to", "elsewhere", "--json"],
+    );
+    assert_eq!(replayed.ok().json()["replayed"], 2);
+    let left = groups();
+    assert_eq!(left["total"], 8, "{left}");
+    let ids = left["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|group| &group["id"]);
+    assert!(
+        ids.into_iter()
+            .all(|id| *id != panic.as_str() && *id != trap.as_str())
+    );
 }
 
 fn lines(value: &Value) -> Vec<&str> {

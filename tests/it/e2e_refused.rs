@@ -131,6 +131,10 @@ async fn a_redis_without_memory_keeps_the_message_pending() {
     })
     .await;
     check_refused(&mut scene, &host, &id, 1, "OOM").await;
+    // What is parked is no dead letter.
+    let (_, ready) = host.get("/ready");
+    assert!(ready.contains("settlements-refused"), "{ready}");
+    assert!(ready.contains("raise `maxmemory`"), "{ready}");
     // It could not be parked. It does not run again either.
     assert_eq!(host.witness().attempts(&parked), [1]);
     scene.out_of_memory(false).await;

@@ -245,13 +245,17 @@ async fn a_dead_letter_and_the_log_say_what_the_guest_wrote_last() {
     let ended = scene.host().cap(1).until_empty().finish().await;
     let look = scene.look().await;
     let detail = look.dead_letters_of(&id)[0].header("x-dead-letter-detail");
-    let expected = "trap: stderr: asked to panic; wasm trap: ";
+    let expected = "trap: stderr: asked to panic, at ";
     assert!(detail.unwrap().starts_with(expected), "{detail:?}");
+    assert!(detail.unwrap().contains("; wasm trap: "), "{detail:?}");
     let faulted = lines_of(&ended.log, &id)
         .into_iter()
         .find(|line| line.message() == "the handler faulted");
     let detail = faulted.unwrap().text("detail").unwrap();
-    assert!(detail.starts_with("stderr: asked to panic; "), "{detail}");
+    assert!(
+        detail.starts_with("stderr: asked to panic, at "),
+        "{detail}"
+    );
     let url = scene.server.url();
     let peek = ["dlq", "peek", "--redis", &url, "orders:dead"];
     let shown = hostler_tests::command::run(peek).ok().stdout;

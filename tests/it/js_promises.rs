@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hostler::delivery::outcome::{FaultKind, Outcome};
 use hostler::sandbox::{Limits, Settings};
-use hostler_tests::command::{end, hostler};
+use hostler_tests::command::{end, hostler, run_line};
 use hostler_tests::rig::Rig;
 use hostler_tests::web::Web;
 
@@ -26,6 +26,12 @@ mod ends {
     use super::{for_every_language, promises_end_with_the_message_or_are_a_fault};
 
     for_every_language!(promises_end_with_the_message_or_are_a_fault: js; ts);
+}
+
+mod causes {
+    use super::{errors_of_other_types_or_places_are_other_causes, for_every_language};
+
+    for_every_language!(errors_of_other_types_or_places_are_other_causes: js; ts);
 }
 
 mod refused {
@@ -225,6 +231,86 @@ export const messageHandler = {
   handle: (message TYPE) => cases[decode(message.body)](),
 };
 "#;
+
+/// A handler that fails as the body says.
+const FAILS: &str = r#"
+import { decode } from "./utf8EXT";
+
+class OutOfStock extends Error {}
+
+function price(order TYPE) {
+  return order.amount.value;
+}
+
+function weight(order TYPE) {
+  return order.amount.value;
+}
+
+const cases TYPE = {
+  "type"() { price({}); },
+  "type elsewhere"() { weight({}); },
+  "range"() { return new Array(-1); },
+  "own"() { throw new OutOfStock("no stock"); },
+  "error"() { throw new Error("no stock"); },
+  async "behind an await"() { await null; price({}); },
+};
+
+export const messageHandler = {
+  handle(message TYPE)TYPE {
+    cases[decode(message.body)]();
+    return { tag: "ack" };
+  },
+};
+"#;
+
+async fn errors_of_other_types_or_places_are_other_causes(language: &str) {
+    let project = Project::new(language, &["--minimal"]);
+    project.write("handler", FAILS);
+    let handler = project.built().display().to_string();
+    let mut scene = Scene::new().await;
+    let bodies = [
+        "type",
+        "type elsewhere",
+        "range",
+        "own",
+        "error",
+        "behind an await",
+    ];
+    for body in bodies {
+        for _ in 0..2 {
+            scene.publish(body).await;
+        }
+    }
+    let options = scene.host().flag("handler", &handler).cap(1).dead_letter();
+    let ended = options.flags("timeout=50s cpu=50s").finish().await;
+    assert_eq!(ended.json()["dead_lettered"]["max-deliveries"], 12);
+    let groups = || {
+        let queue = format!("--redis {} orders:dead --json", scene.server.url());
+        run_line(&format!("dlq groups {queue}")).ok().json()
+    };
+    let found = groups();
+    let all = found["groups"].as_array().unwrap();
+    assert_eq!(all.len(), bodies.len(), "{found}");
+    assert!(all.iter().all(|group| group["count"] == 2), "{found}");
+    let text = found.to_string();
+    for part in [
+        "TypeError: cannot",
+        ", at price (handler.js)",
+        "RangeError: ",
+        "OutOfStock: no stock",
+        ": Error: no",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let id = all[0]["id"].as_str().unwrap();
+    let purge = format!(
+        "dlq purge --redis {} orders:dead --yes --json",
+        scene.server.url()
+    );
+    let purged = run_line(&format!("{purge} --signature {id}")).ok().json();
+    assert_eq!(purged["purged"], 2);
+    assert_eq!(groups()["total"], 10);
+}
 
 async fn promises_end_with_the_message_or_are_a_fault(language: &str) {
     let project = Project::new(language, &["--minimal"]);

@@ -140,7 +140,15 @@ async fn check(rig: &mut Rig, row: &Row) -> Result<(), String> {
             }
             Ok(())
         }
-        (Answer::Trap, Outcome::Fault(fault)) if fault.kind == FaultKind::Trap => Ok(()),
+        (Answer::Trap, Outcome::Fault(fault)) if fault.kind == FaultKind::Trap => {
+            // Causes differ by their functions, in every language.
+            let is_placed = [", at ", ", in "]
+                .iter()
+                .any(|mark| fault.detail.contains(mark));
+            is_placed
+                .then_some(())
+                .ok_or_else(|| format!("no place: {fault}"))
+        }
         (Answer::Draws(before), got) if drawn(before, got).is_some() => Ok(()),
         (Answer::Refuses, Outcome::Drop(Some(reason))) if reason == "not an order" => Ok(()),
         (Answer::Refuses, Outcome::Fault(fault)) if fault.kind == FaultKind::StackOverflow => {

@@ -124,6 +124,8 @@ mod fuzz_bodies;
 #[cfg(test)]
 mod get_started;
 #[cfg(test)]
+mod hints;
+#[cfg(test)]
 mod js_promises;
 #[cfg(test)]
 mod language_conformance;

@@ -303,7 +303,7 @@ async fn a_server_without_sharded_channels_is_refused_with_a_reason() {
     let opened = QueueOptions::PubSub(options).open(scene.connector()).await;
     let error = opened.unwrap_err();
     let command = "SSUBSCRIBE";
-    let is_named = matches!(error, StartError::Unknown(named) if named == command);
+    let is_named = matches!(error, StartError::Unknown(ref named) if named == command);
     assert!(is_named, "{error}");
     let options = host(&scene).without("channel");
     refused(

@@ -312,15 +312,21 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
-        let issuer = CertifiedIssuer::self_signed(params, key).unwrap();
         let dir = dir.join(name);
         std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("ca.key"), key.serialize_pem()).unwrap();
+        let issuer = CertifiedIssuer::self_signed(params, key).unwrap();
         std::fs::write(dir.join("ca.pem"), issuer.pem()).unwrap();
         Self { dir, issuer }
     }
 
     pub(crate) fn ca(&self) -> PathBuf {
         self.dir.join("ca.pem")
+    }
+
+    /// Its own certificate, and its key.
+    pub(crate) fn own(&self) -> (PathBuf, PathBuf) {
+        (self.ca(), self.dir.join("ca.key"))
     }
 
     /// Issue a certificate; returns its file and the file of its key.

@@ -438,12 +438,16 @@ async fn a_trap_names_the_function() {
 }
 
 #[tokio::test]
-async fn a_crash_quotes_the_last_line_that_the_guest_wrote_to_stderr() {
+async fn a_crash_quotes_the_error_and_the_place_that_the_guest_wrote_to_stderr() {
     let mut rig = Rig::scripted(&reused(100));
     let panic = rig.fault("panic").await;
     assert_eq!(panic.kind, FaultKind::Trap);
-    let detail = "stderr: asked to panic; wasm trap: wasm `unreachable` instruction executed, in ";
-    assert!(panic.detail.starts_with(detail), "{panic}");
+    let (told, trap) = panic.detail.split_once("; ").unwrap();
+    let (message, place) = told.split_once(", at ").unwrap();
+    assert_eq!(message, "stderr: asked to panic");
+    assert!(place.contains("lib.rs:"), "{panic}");
+    let detail = "wasm trap: wasm `unreachable` instruction executed, in ";
+    assert!(trap.starts_with(detail), "{panic}");
     // The guest chooses the text: it is bounded, and acts on no terminal.
     let long = "x".repeat(2_000);
     let hostile = rig.fault(&format!("sleep:\u{1b}[31m\u{202e}{long}")).await;

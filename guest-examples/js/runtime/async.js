@@ -45,8 +45,13 @@ function refuseRejections() {
   for (const reason of unhandled.values()) throw asError(reason);
 }
 
+// The log shows the message and the stack of an error: so the message names the type, too.
 function asError(reason) {
-  return reason instanceof Error ? reason : new Error(`rejected with ${String(reason)}`);
+  if (!(reason instanceof Error)) return new Error(`rejected with ${String(reason)}`);
+  const type = reason.name === "Error" ? reason.constructor?.name : reason.name;
+  const error = new Error(`${type || "Error"}: ${reason.message}`);
+  error.stack = reason.stack;
+  return error;
 }
 
 const [PENDING, FULFILLED, REJECTED] = [0, 1, 2];

@@ -164,13 +164,13 @@ impl From<StartError> for Failure {
 
 impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
-        match error.class() {
-            Class::Reconnect | Class::Retry => Self::new(Exit::Unavailable, error)
-                .hint("start Redis, correct the URL, or try again later"),
-            Class::Missing => {
-                Self::new(Exit::Usage, error).hint("is the name right? has a host ever run on it?")
-            }
-            Class::Configuration => Self::new(Exit::Usage, error),
+        let exit = match error.class() {
+            Class::Reconnect | Class::Retry => Exit::Unavailable,
+            Class::Missing | Class::Configuration => Exit::Usage,
+        };
+        Self {
+            hint: error.hint(),
+            ..Self::new(exit, error)
         }
     }
 }
@@ -179,10 +179,10 @@ impl From<policies::Error> for Failure {
     fn from(error: policies::Error) -> Self {
         match error {
             policies::Error::Redis(error) => error.into(),
-            error @ policies::Error::TooMany { .. } => {
-                Self::new(Exit::Usage, error).hint("remove some with `hostler policy unset`")
-            }
-            error @ policies::Error::Malformed { .. } => Self::new(Exit::Usage, error),
+            error => Self {
+                hint: error.hint(),
+                ..Self::new(Exit::Usage, error)
+            },
         }
     }
 }

@@ -23,7 +23,7 @@ Examples:
   hostler inspect --redis redis://localhost --stream orders --group billing \\
     --dead-letter orders:dead
   hostler inspect --redis redis://localhost --list jobs --reliable \\
-    --recovery-zset jobs:claims
+    --recovery-zset {jobs}:claims
   hostler inspect --config orders.toml --json | jq .pending")]
 pub(super) struct Args {
     /// Print JSON

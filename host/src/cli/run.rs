@@ -31,7 +31,7 @@ Examples:
   hostler run --redis embedded --stream orders --group g --handler h.wasm \\
     --until-empty --summary json
   hostler run --redis redis://localhost --list jobs --reliable \\
-    --recovery-zset jobs:claims --handler h.wasm
+    --recovery-zset {jobs}:claims --handler h.wasm
   hostler run --redis redis://localhost --pattern 'news.*' --handler h.wasm \\
     --on-overflow drop-oldest
   hostler run --config orders.toml --max-deliveries 5 --dead-letter orders:dead

@@ -16,6 +16,8 @@ use crate::redis::target::Secret;
 
 /// The beginning of every variable of hostler.
 pub const VARIABLE_PREFIX: &str = "HOSTLER_";
+/// The version that a package or an image names: many set it, and no setting has this name.
+const VERSION_VARIABLE: &str = "HOSTLER_VERSION";
 /// The variable that names the configuration file.
 pub const CONFIG_VARIABLE: &str = "HOSTLER_CONFIG";
 
@@ -159,6 +161,12 @@ impl Collected {
     }
 
     fn unknown_variable(&mut self, name: String) {
+        if name == VERSION_VARIABLE {
+            let problem = Problem::unknown(None, "variable", name);
+            let hint = "hostler has no such setting: it is ignored".to_owned();
+            self.warnings.push(problem.hint(hint));
+            return;
+        }
         let known: Vec<String> = settings::all().map(Definition::variable).collect();
         let hint = nearest(&name, known.iter().map(String::as_str))
             .map(|known| format!("did you mean `{known}`?"));

@@ -135,6 +135,10 @@ impl Found {
                 "`{key}` is a table, not a {found}: set {}",
                 keys.join(", ")
             ))
+        } else if let Some((_, last)) = key.rsplit_once('.')
+            && settings::find(last).is_some()
+        {
+            Some(format!("`{last}` is no key of this table: {ABOVE_TABLES}"))
         } else {
             nearest_key(key).map(|known| format!("did you mean `{known}`?"))
         };
@@ -142,6 +146,9 @@ impl Found {
         self.problems.push(problem.hint(hint));
     }
 }
+
+/// What is wrong with a key that a table has taken: in TOML, all that stands below `[table]` belongs to it.
+pub(super) const ABOVE_TABLES: &str = "write it above the first `[table]` of the file";
 
 fn is_table(prefix: &str) -> bool {
     settings::all().any(|setting| setting.key().starts_with(prefix))

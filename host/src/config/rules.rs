@@ -11,7 +11,9 @@ use std::time::Duration;
 use http::{HeaderName, Method};
 use serde_json::{Map, Value as Json, json};
 
+use crate::config::file::ABOVE_TABLES;
 use crate::config::rule_schemas::{self, NAME_MAX, RULES_MAX};
+use crate::config::settings;
 use crate::config::value::{ByteSize, Invalid, LINE, Shape, Value, nearest};
 use crate::effects::address::Network;
 use crate::effects::rules::{
@@ -535,6 +537,7 @@ impl<'a> Table<'a> {
         for key in unknown {
             let hint = match nearest(key, self.asked.iter().copied()) {
                 Some(known) => format!("did you mean `{known}`?"),
+                None if settings::find(key).is_some() => ABOVE_TABLES.to_owned(),
                 None => format!("the keys are {}", self.asked.join(", ")),
             };
             self.problem(format!("unknown key `{}`: {hint}", shown(key)));

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use crate::config::schema;
 use crate::config::secret::{MASK, RedisUrl};
-use crate::redis::target::Secret;
+use crate::redis::target::{Secret, TargetError};
 
 /// The shape of a value in TOML. Variables and flags are always texts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -397,11 +397,15 @@ impl Value for RedisAt {
             return Ok(Self::Embedded);
         }
         RedisUrl::parse(text).map(Self::Url).map_err(|error| {
-            let hint = match is_host_and_port(text) {
-                true => format!("did you mean `redis://{text}`?"),
-                false => "or `embedded`, for a private server".to_owned(),
-            };
-            Invalid::new(error.to_string()).hint(hint)
+            let invalid = Invalid::new(error.to_string());
+            match error {
+                _ if is_host_and_port(text) => {
+                    invalid.hint(format!("did you mean `redis://{text}`?"))
+                }
+                TargetError::Url => invalid.hint("or `embedded`, for a private server"),
+                // The others say what to write.
+                _ => invalid,
+            }
         })
     }
 

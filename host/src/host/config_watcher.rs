@@ -291,8 +291,7 @@ impl ConfigWatcher {
         if is_forbidden(&found) && !has_rules {
             // The operator gives this host no policies.
             if let Some(why) = found.unreadable.filter(|_| !self.is_blind) {
-                let hint = "grant the user `+hgetall` and the keys of policies: docs/policies.md";
-                warn!(%why, hint, "cannot read all policies");
+                warn!(hint = why.hint(), %why, "cannot read all policies");
                 self.is_blind = true;
             }
             self.unreadable.remove(name);

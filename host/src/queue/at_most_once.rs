@@ -255,7 +255,7 @@ impl<S: Source> Queue for AtMostOnce<S> {
         if let Err(error) = settled.await {
             // Only what had no answer is tried again: the rest has happened.
             for reply in &mut replies {
-                reply.get_or_insert_with(|| Reply::Refused(error.to_string()));
+                reply.get_or_insert_with(|| Reply::Refused(error.with_hint()));
             }
         }
         complete(script, replies)

@@ -93,8 +93,9 @@ impl<'a> Publishing<'a> {
         }
         for destination in outlets.values() {
             let name = destination.name();
-            let mut need =
-                |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+            let mut need = |command: &'static str, arguments: &[&str]| {
+                needs.push(Need::new(command, arguments))
+            };
             if let Some((queue, ..)) = self.outboxes
                 && self.has_outbox(destination)
             {
@@ -175,7 +176,8 @@ fn deduplicating(dedup: Option<&Dedup>, key: &str, group: Option<&str>, needs: &
     }
     // Every stretch of time has its own set: any number will do.
     let marks = keys::done(key, group, 1);
-    let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    let mut need =
+        |command: &'static str, arguments: &[&str]| needs.push(Need::new(command, arguments));
     need("TYPE", &[&marks]);
     need("SADD", &[&marks, "m"]);
     need("SCARD", &[&marks]);
@@ -193,7 +195,8 @@ fn keeping(prefix: Option<&str>, needs: &mut Vec<Need>) {
     };
     // The handler makes up the rest of a key: any will do.
     let key = format!("{prefix}k");
-    let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    let mut need =
+        |command: &'static str, arguments: &[&str]| needs.push(Need::new(command, arguments));
     need("TYPE", &[&key]);
     need("STRLEN", &[&key]);
     need("GET", &[&key]);
@@ -208,7 +211,8 @@ pub(super) fn stream(options: &StreamOptions, is_cluster: bool) -> Vec<Need> {
     let parked = keys::parked(&options.key, &options.group);
     let fences = keys::fences(&options.key, &options.group);
     let mut needs = Vec::new();
-    let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    let mut need =
+        |command: &'static str, arguments: &[&str]| needs.push(Need::new(command, arguments));
     let key = options.key.as_str();
     need("INFO", &[]);
     need("TIME", &[]);
@@ -313,7 +317,8 @@ pub(super) fn list(options: &ListOptions, is_cluster: bool) -> Vec<Need> {
     let processing = keys::processing(key, "i");
     let started = keys::started(key, "i");
     let mut needs = Vec::new();
-    let mut need = |command: &str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    let mut need =
+        |command: &'static str, arguments: &[&str]| needs.push(Need::new(command, arguments));
     need("INFO", &[]);
     need("TIME", &[]);
     need("SCRIPT LOAD", &["return 1"]);

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::redis::error::{Error, bounded};
+use crate::redis::hint::{PLAIN_QUESTION, TLS_QUESTION};
 use crate::redis::target::{Secret, Target};
 use crate::redis::topology::{Form, Node, Topology};
 
@@ -37,7 +38,7 @@ pub(crate) use entries::{ENTRY_HELD, Entries, PART_HELD};
 use greeting::Greeting;
 pub(crate) use key_watch::{KeyWatch, Mark};
 pub use link::Link;
-use socket::{Progress, Watched};
+use socket::{Broke, Progress, Watched};
 pub(crate) use subscribed::Subscribed;
 
 /// How long nothing may come from the server while a command waits for it: a blocking command, beyond its
@@ -55,9 +56,6 @@ const REPLICA_DEADLINE: Duration = Duration::from_secs(1);
 const WAIT: &str = "WAIT";
 /// How long a server may take to say who serves. It is asked beside others.
 const DISCOVERY_DEADLINE: Duration = Duration::from_secs(1);
-
-/// Asked where a `rediss://` URL may name a port without TLS.
-const TLS_QUESTION: &str = "does this port speak TLS?";
 
 /// Opens connections to one [`Target`]. Its copies share what they know of the servers.
 #[derive(Clone, Debug)]
@@ -207,10 +205,14 @@ impl Connector {
         let intake = Arc::<Intake>::default();
         let watched = Watched::new(socket, Arc::clone(&progress), Arc::clone(&intake));
         let opened = MultiplexedConnection::new_with_config(&settings, watched, config).await;
-        let (mut connection, traffic) = opened.map_err(|error| broken(node, &error))?;
+        let is_plain = matches!(node.address(), ConnectionAddr::Tcp(..));
+        let explained = |error| explained(error, progress.broke(), is_plain);
+        let opened = opened.map_err(|error| explained(broken(node, &error)));
+        let (mut connection, traffic) = opened?;
         let mut driver = JoinSet::new();
         driver.spawn(traffic);
-        let greeting = self.log_in(node, &mut connection, password, name).await?;
+        let greeting = self.log_in(node, &mut connection, password, name).await;
+        let greeting = greeting.map_err(explained)?;
         let session = Session {
             connection,
             serial,
@@ -320,6 +322,21 @@ fn broken(node: &Node, error: &(impl std::error::Error + 'static)) -> Error {
         target: node.text().to_owned(),
         detail,
     }
+}
+
+/// An error of a connection that was being opened, by what the socket met: the library only says that the
+/// connection is gone.
+fn explained(mut error: Error, broke: Option<&Broke>, is_plain: bool) -> Error {
+    if let Error::Connection { detail, .. } = &mut error {
+        match broke {
+            Some(Broke::Failed(text)) => bounded(text).clone_into(detail),
+            Some(Broke::Silent) if is_plain => {
+                *detail = format!("the server hung up before it answered: {PLAIN_QUESTION}");
+            }
+            _ => {}
+        }
+    }
+    error
 }
 
 /// Whether the server answered with something that is not TLS.

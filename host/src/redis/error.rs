@@ -270,7 +270,7 @@ impl Redirection {
 }
 
 /// The codes of errors that may pass by themselves.
-const UNAVAILABLE: [&str; 15] = [
+pub(super) const UNAVAILABLE: [&str; 15] = [
     MOVED,
     ASK,
     "LOADING",

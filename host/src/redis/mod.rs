@@ -10,6 +10,7 @@ pub mod connection;
 pub(crate) mod copy;
 pub mod embedded;
 pub(crate) mod error;
+mod hint;
 pub(crate) mod interruption;
 pub(crate) mod reply;
 pub(crate) mod rights;

@@ -9,17 +9,19 @@ use crate::redis::reply;
 /// A command with arguments, and its name in an ACL.
 pub(crate) struct Need {
     pub(crate) grant: String,
+    command: &'static str,
     words: Vec<String>,
 }
 
 impl Need {
     /// The right to send this command with these arguments.
-    pub(crate) fn new(command: &str, arguments: &[&str]) -> Self {
+    pub(crate) fn new(command: &'static str, arguments: &[&str]) -> Self {
         let words: Vec<String> = command.split(' ').map(str::to_owned).collect();
         let grant = words.join("|").to_lowercase();
         let arguments = arguments.iter().map(|word| (*word).to_owned());
         Self {
             grant,
+            command,
             words: words.into_iter().chain(arguments).collect(),
         }
     }
@@ -27,6 +29,9 @@ impl Need {
 
 /// The user, and the rules that it lacks: `+command`, `~key` or `&channel`. `None` if the server does not
 /// know, or does not tell us.
+///
+/// # Errors
+/// The server does not know a command: it is renamed, or disabled.
 pub(crate) async fn lacking(
     link: &Link,
     needs: &[Need],
@@ -49,6 +54,14 @@ pub(crate) async fn lacking(
     let mut lacking: Vec<String> = Vec::new();
     for (need, answer) in needs.iter().zip(link.pipeline(COMMAND, &pipeline).await?) {
         let answer = match answer {
+            // `Command 'xclaim' not found`: this server has it by another name, or not at all.
+            Value::ServerError(error)
+                if error
+                    .details()
+                    .is_some_and(|text| text.ends_with(" not found")) =>
+            {
+                return Err(Error::refused(need.command, "ERR", "unknown command"));
+            }
             Value::ServerError(_) => return Ok(None),
             answer => reply::text(COMMAND, answer)?,
         };

@@ -13,10 +13,10 @@ pub(crate) fn refused(error: Error) -> Result<Reply, Error> {
         Error::Unavailable { code, .. }
             if matches!(code.as_str(), "OOM" | "MISCONF" | "NOREPLICAS") =>
         {
-            Ok(Reply::Refused(error.to_string()))
+            Ok(Reply::Refused(error.with_hint()))
         }
         Error::Configuration { code, .. } if code != "NOAUTH" => {
-            Ok(Reply::Refused(error.to_string()))
+            Ok(Reply::Refused(error.with_hint()))
         }
         _ => Err(error),
     }
@@ -59,11 +59,20 @@ pub(crate) fn reply_of(command: &'static str, word: &str) -> Result<Reply, Error
         "full" => full(),
         why if let Some(cause) = why.strip_prefix("-UNFIT ") => Reply::Unfit(cause.to_owned()),
         // The script looked before it wrote: the delivery is unchanged.
-        why if why.starts_with('-') => Reply::Refused(why[1..].to_owned()),
+        why if why.starts_with('-') => Reply::Refused(with_hint(command, &why[1..])),
         _ => {
             return Err(reply::invalid(command, "an unknown word"));
         }
     })
+}
+
+/// The error that a command of a script met, and what to do about it.
+fn with_hint(command: &'static str, why: &str) -> String {
+    let (code, detail) = why.split_once(' ').unwrap_or((why, ""));
+    match Error::refused(command, code, detail).hint() {
+        Some(hint) => format!("{why}; {hint}"),
+        None => why.to_owned(),
+    }
 }
 
 /// A script must answer about each delivery.

@@ -8,7 +8,7 @@ use redis::cmd;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
 use crate::redis::rights::Need;
-use crate::redis::{reply, rights};
+use crate::redis::{hint, reply, rights};
 use crate::wire::keys;
 
 /// Why a queue cannot be served. [`StartError::hint`] says what to do.
@@ -76,9 +76,9 @@ pub enum StartError {
     /// On a cluster: the queue's other keys could not be in its slot.
     #[error("the key `{0}` has an empty or broken hash tag, which a cluster cannot use")]
     BrokenTag(String),
-    /// A server without sharded channels: it does not know this command.
+    /// The server does not know this command.
     #[error("redis does not know {0}")]
-    Unknown(&'static str),
+    Unknown(String),
     /// The user may not do what serving needs.
     #[error("the redis user `{user}` lacks rights")]
     MissingRights {
@@ -98,12 +98,10 @@ impl StartError {
     /// What to do about it, if that is known.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Unreachable(_) => {
-                "start it, correct the redis url, or give it time with --wait-redis"
-            }
-            Self::NotReady(_) => "wait until it is ready, or give it time with --wait-redis",
-            Self::Login(_) => "correct the user, the password or the database of the redis url",
-            Self::Refused(_) => return None,
+            Self::Unreachable(error)
+            | Self::NotReady(error)
+            | Self::Login(error)
+            | Self::Refused(error) => return error.hint(),
             Self::TooOld { .. } => "upgrade it",
             Self::Replica { .. } => "name the primary",
             Self::WrongType { .. } => "name another key, or rename that one",
@@ -114,7 +112,7 @@ impl StartError {
                 ));
             }
             Self::BrokenTag(_) => "name another key, or put a part of it in braces",
-            Self::Unknown(_) => "serve a plain channel, or a server that has sharded channels",
+            Self::Unknown(command) => return Some(hint::unknown(command)),
             Self::MissingRights { user, rules } => {
                 let rules = rules.join(" ");
                 return Some(format!("grant them with `ACL SETUSER {user} {rules}`"));
@@ -125,6 +123,9 @@ impl StartError {
 
     /// The error of an error at the start.
     pub(crate) fn from_error(error: Error, key: &str) -> Self {
+        if let Some(command) = error.unknown_command() {
+            return Self::Unknown(command);
+        }
         match &error {
             &Error::Configuration {
                 ref code, command, ..
@@ -136,7 +137,6 @@ impl StartError {
                     found: "value of another type".to_owned(),
                 },
                 "WRONGPASS" | "NOAUTH" => Self::Login(error),
-                "ERR" if is_unknown(&error) => Self::Unknown(command),
                 _ if matches!(command, "AUTH" | "SELECT") => Self::Login(error),
                 _ => Self::Refused(error),
             },
@@ -147,11 +147,6 @@ impl StartError {
             },
         }
     }
-}
-
-/// Whether the error says that the server does not know a command.
-fn is_unknown(error: &Error) -> bool {
-    matches!(error, Error::Configuration { detail, .. } if detail.starts_with("unknown command"))
 }
 
 /// A warning at the start.

@@ -11,6 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::redis::error::Error;
+use crate::redis::hint::ENCRYPTED_KEY;
 
 /// A text that `Debug` never shows. `SecretString` of the crate `secrecy` has no equality, which
 /// [`PasswordSource`] needs.
@@ -109,6 +110,12 @@ pub enum TargetError {
     /// It is a URL, but this part of it is wrong.
     #[error("the redis url has a wrong part: {0}")]
     Part(String),
+    /// The password has a character that ends the login in a URL.
+    #[error(
+        "the login of the redis url has a `/`, `?` or `#`: write `%2F`, `%3F` or `%23`, or give the password by \
+         `redis_password_file` or HOSTLER_REDIS_PASSWORD"
+    )]
+    RawPassword,
     /// An unknown query parameter.
     #[error("the redis url has an unknown parameter `{name}`: known are {known}")]
     Parameter {
@@ -171,6 +178,12 @@ impl Target {
     }
 
     fn parse_one(url: &str, password: PasswordSource, tls: TlsFiles) -> Result<Self, TargetError> {
+        // A path to a socket may have an `@`.
+        if let Some((scheme, rest)) = url.split_once("://")
+            && !scheme.ends_with("unix")
+        {
+            refuse_raw_password(rest)?;
+        }
         let parsed = redis::parse_redis_url(url).ok_or(TargetError::Url)?;
         if parsed.fragment().is_some() {
             return Err(part(FRAGMENT));
@@ -295,7 +308,11 @@ impl Target {
             Some((cert, key)) => {
                 const WHAT: &str = "client key";
                 let chain = chain("client certificate", cert)?;
-                let secret = PrivateKeyDer::from_pem_slice(&read(WHAT, key)?);
+                let bytes = read(WHAT, key)?;
+                if is_encrypted(&bytes) {
+                    return Err(unusable(WHAT, key, &ENCRYPTED_KEY));
+                }
+                let secret = PrivateKeyDer::from_pem_slice(&bytes);
                 let secret = secret.map_err(|error| unusable(WHAT, key, &error))?;
                 let config = builder.with_client_auth_cert(chain, secret);
                 config.map_err(|error| unusable(WHAT, key, &error))?
@@ -324,6 +341,16 @@ pub(super) fn shown(address: &ConnectionAddr) -> String {
 
 fn all_shown(addresses: &[ConnectionAddr]) -> String {
     addresses.iter().map(shown).collect::<Vec<_>>().join(",")
+}
+
+/// A login ends at an `@`. One behind `/`, `?` or `#` means that the password has such a character: as it stands, it
+/// ends the login, and the rest of the password counts as a name of a server, a database or a parameter.
+fn refuse_raw_password(rest: &str) -> Result<(), TargetError> {
+    let end = rest.find(['/', '?', '#']);
+    match end.is_some_and(|end| rest[end..].contains('@')) {
+        true => Err(TargetError::RawPassword),
+        false => Ok(()),
+    }
 }
 
 fn part(detail: &str) -> TargetError {
@@ -360,6 +387,7 @@ impl<'a> Several<'a> {
             Some((_, "unix")) | None => return Ok(None),
             Some(_) => return Err(TargetError::Url),
         };
+        refuse_raw_password(rest)?;
         if rest.contains('#') {
             return Err(part(FRAGMENT));
         }
@@ -463,6 +491,12 @@ fn chain(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>
         return Err(unusable(what, path, &"it has no PEM certificate"));
     }
     Ok(chain)
+}
+
+/// Whether a password protects this key, in one of the two forms of PEM.
+fn is_encrypted(key: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(key);
+    text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")
 }
 
 fn unusable(what: &'static str, path: &Path, error: &impl fmt::Display) -> Error {
@@ -643,6 +677,11 @@ mod tests {
             ("redis+sentinel://:s3cret@a/m/-1", "0 or more"),
             ("redis+sentinel://:s3cret@a/m/1/2", "behind the database"),
             ("redis+shards://:s3cret@a", "redis+cluster://host:port"),
+            ("redis://:s3cret#x@example.net", "write `%2F`"),
+            ("redis://:s3cret/x@example.net/1", "write `%2F`"),
+            ("rediss://bob:s3cret?x@example.net", "write `%2F`"),
+            ("redis+cluster://:s3cret#x@a,b", "write `%2F`"),
+            ("redis+sentinel://:s3cret/x@a,b/m", "write `%2F`"),
         ] {
             let error = parse(url).unwrap_err();
             let text = format!("{error} {error:?}");

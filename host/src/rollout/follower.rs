@@ -103,8 +103,8 @@ impl Follower {
 
     fn is_unreadable(&self, error: &Error, what_follows: &'static str) {
         let cause = Cause::VersionUnreadable;
-        if self.health.impede(cause, error.to_string()) {
-            warn!(%error, "the deployed version cannot be read: {what_follows}");
+        if self.health.impede(cause, error.with_hint()) {
+            warn!(%error, hint = error.hint(), "the deployed version cannot be read: {what_follows}");
         }
     }
 
@@ -331,7 +331,7 @@ async fn record(store: &Store, number: u64, digest: &str, is_kept: bool, text: &
         match store.record_verdict(number, digest, is_kept, text).await {
             Ok(()) => return,
             Err(error) if error.class() == Class::Configuration => {
-                warn!(%error, number, "redis refuses to record the verdict about a deploy");
+                warn!(%error, hint = error.hint(), number, "redis refuses to record the verdict about a deploy");
                 return;
             }
             Err(error) => debug!(%error, "could not record the verdict about a deploy"),

@@ -105,7 +105,7 @@ impl Connection {
     ) {
         reporter.metrics.redis_error(error);
         self.pending_recovery.insert(kind);
-        let detail = format!("{what} pauses: {error}");
+        let detail = format!("{what} pauses: {}", error.with_hint());
         reporter.health.impede(Cause::RedisConfiguration, detail);
     }
 
@@ -124,7 +124,7 @@ impl Connection {
                 (Cause::RedisAway, Cause::RedisConfiguration)
             }
         };
-        reporter.health.impede(cause, error.to_string());
+        reporter.health.impede(cause, error.with_hint());
         reporter.health.clear(other);
         let since = *self.since.get_or_insert(now);
         let is_known = self.logged.as_deref() == Some(error.code());
@@ -132,12 +132,16 @@ impl Connection {
         if self.logged_at.is_some_and(|at| now < at + every) {
             return;
         }
-        let failures = self.failures;
+        let (failures, hint) = (self.failures, error.hint());
         let for_ms = now.saturating_sub(since).as_millis();
-        if cause == Cause::RedisConfiguration {
-            warn!(%error, failures, for_ms, "redis refuses what this host needs");
-        } else {
-            warn!(%error, failures, for_ms, "redis is away");
+        match error.class() {
+            Class::Configuration => {
+                warn!(%error, hint, failures, for_ms, "redis refuses what this host needs");
+            }
+            Class::Retry => warn!(%error, hint, failures, for_ms, "redis refuses for now"),
+            Class::Reconnect | Class::Missing => {
+                warn!(%error, hint, failures, for_ms, "redis is away");
+            }
         }
         self.logged = Some(error.code().to_owned());
         self.logged_at = Some(now);

@@ -359,10 +359,19 @@ impl Reporter {
                     );
                 }
             }
-            Note::SettlementRefused { cause, again, .. } => {
+            Note::SettlementRefused {
+                cause,
+                is_dead_letter,
+                again,
+                ..
+            } => {
                 self.metrics.settlements_refused.inc();
                 self.refuses_settlements = true;
-                self.health.impede(Cause::DeadLettersRefused, &*cause);
+                let what = match is_dead_letter {
+                    true => Cause::DeadLettersRefused,
+                    false => Cause::SettlementsRefused,
+                };
+                self.health.impede(what, &*cause);
                 if let Some(others) = self.pass("refused") {
                     let (refusals, again_ms) = (others + 1, millis(again));
                     warn!(
@@ -430,6 +439,7 @@ impl Reporter {
         let refused = std::mem::take(&mut self.refuses_settlements);
         if refused {
             self.health.clear(Cause::DeadLettersRefused);
+            self.health.clear(Cause::SettlementsRefused);
             info!("redis takes settlements again");
         }
         refused
@@ -445,7 +455,7 @@ impl Reporter {
     pub(super) fn housekeeping_refused(&mut self, error: &Error) {
         self.metrics.redis_error(error);
         if !std::mem::replace(&mut self.refuses_housekeeping, true) {
-            warn!(%error, "redis refuses the housekeeping of this queue");
+            warn!(%error, hint = error.hint(), "redis refuses the housekeeping of this queue");
         }
     }
 

@@ -240,16 +240,17 @@ impl Loaded {
 
     /// The value or the fault of an attempt.
     fn conclude<T>(&self, end: End<T>, live: &Live) -> Result<T, Fault> {
+        let host = live.store.data();
+        let is_error = matches!(end, End::Returned(Err(_)));
+        let told = is_error.then(|| host.failure()).flatten();
         let context = ErrorContext {
             limits: &self.shared.limits,
-            denied: live.store.data().limiter.denied(),
+            denied: host.limiter.denied(),
             instantiated: live.is_made(),
+            names_functions: told.as_ref().is_some_and(|(_, names)| *names),
         };
-        let is_error = matches!(end, End::Returned(Err(_)));
-        context.conclude(end).map_err(|fault| match is_error {
-            true => quoting(fault, live.store.data().last_line().as_deref()),
-            false => fault,
-        })
+        let concluded = context.conclude(end);
+        concluded.map_err(|fault| quoting(fault, told.as_ref().map(|(text, _)| text.as_str())))
     }
 }
 

@@ -11,6 +11,7 @@ use super::limits::Limits;
 use super::program::{Failed, Unpublished};
 use super::supervise::End;
 use crate::delivery::outcome::{Fault, FaultKind};
+use crate::delivery::signature::BELOW;
 use crate::delivery::text::{format_up_to, printable, truncate_utf8};
 
 /// Function names in a fault's detail, innermost first.
@@ -62,6 +63,8 @@ pub(super) struct ErrorContext<'a> {
     pub(super) denied: Option<Denied>,
     /// Whether the instance was made. Before that, a fault does not count as an attempt.
     pub(super) instantiated: bool,
+    /// Whether what the guest told of its failure names functions.
+    pub(super) names_functions: bool,
 }
 
 impl ErrorContext<'_> {
@@ -71,7 +74,8 @@ impl ErrorContext<'_> {
             End::Returned(Ok(value)) => Ok(value),
             End::Returned(Err(error)) => {
                 let (kind, detail) = self.classify(&error);
-                Err(self.build(kind, with_trace(printable(&detail), &error)))
+                let detail = self.with_trace(kind, printable(&detail), &error);
+                Err(self.build(kind, detail))
             }
             End::TimedOut => Err(self.build(
                 FaultKind::WallTimeout,
@@ -171,6 +175,29 @@ impl ErrorContext<'_> {
         (FaultKind::BadOutcome, root)
     }
 
+    /// Append the innermost guest functions: without those that only carry out a panic, unless there are no
+    /// others. If the guest gave up and named no functions, those without names have numbers: nothing else tells
+    /// causes apart. A limit ends a guest at any place, and needs none.
+    fn with_trace(&self, kind: FaultKind, mut detail: String, error: &wasmtime::Error) -> String {
+        let Some(trace) = error.downcast_ref::<WasmBacktrace>() else {
+            return detail;
+        };
+        let mut names: Vec<String> = named(trace).map(|(_, name)| name).collect();
+        let gave_up = matches!(kind, FaultKind::Trap | FaultKind::GuestExit);
+        if names.is_empty() && self.instantiated && gave_up && !self.names_functions {
+            let frames = trace.frames().iter().take(FRAMES_NAMED);
+            let numbers = frames.map(|frame| format!("function {}", frame.func_index()));
+            names = numbers.collect();
+        }
+        let place = names.iter().position(|name| !is_machinery(name));
+        let names = names.iter().skip(place.unwrap_or_default());
+        for (position, name) in names.take(FRAMES_NAMED).enumerate() {
+            detail.push_str(if position == 0 { ", in " } else { BELOW });
+            detail.push_str(name);
+        }
+        detail
+    }
+
     fn too_many_handles(&self) -> String {
         format!(
             "more than {} resource handles (limit `handles`)",
@@ -179,11 +206,11 @@ impl ErrorContext<'_> {
     }
 }
 
-/// A fault of a guest that gave up, with the last line that it wrote to stderr in front: a trap alone says
-/// no more than that it gave up.
-pub(super) fn quoting(fault: Fault, last_line: Option<&str>) -> Fault {
+/// A fault of a guest that gave up, with what it told of that on stderr in front: a trap alone says no more than
+/// that it gave up.
+pub(super) fn quoting(fault: Fault, told: Option<&str>) -> Fault {
     use FaultKind::{GuestExit, Instantiation, Trap};
-    match last_line {
+    match told {
         Some(line) if matches!(fault.kind, Trap | GuestExit | Instantiation) => {
             Fault::new(fault.kind, format!("stderr: {line}; {}", fault.detail))
         }
@@ -215,22 +242,6 @@ impl Denied {
             ),
         }
     }
-}
-
-/// Append the innermost guest functions, if the component has names: without those that only carry out a
-/// panic, unless there are no others.
-fn with_trace(mut detail: String, error: &wasmtime::Error) -> String {
-    let Some(trace) = error.downcast_ref::<WasmBacktrace>() else {
-        return detail;
-    };
-    let names: Vec<String> = named(trace).map(|(_, name)| name).collect();
-    let place = names.iter().position(|name| !is_machinery(name));
-    let names = names.iter().skip(place.unwrap_or_default());
-    for (position, name) in names.take(FRAMES_NAMED).enumerate() {
-        detail.push_str(if position == 0 { ", in " } else { " < " });
-        detail.push_str(name);
-    }
-    detail
 }
 
 /// The guest functions in which an error occurred, innermost first, one line each; `None` if the component

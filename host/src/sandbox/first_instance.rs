@@ -80,6 +80,7 @@ pub(super) async fn make<T>(
         limits: &shared.limits,
         denied: store.data().limiter.denied(),
         instantiated: false,
+        names_functions: false,
     };
     let seen = context
         .conclude(end)

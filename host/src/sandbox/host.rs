@@ -413,9 +413,9 @@ impl Host {
         self.log().map(|log| log.tail(max)).unwrap_or_default()
     }
 
-    /// The last line that the attempt wrote to stderr, bounded and printable.
-    pub(super) fn last_line(&self) -> Option<String> {
-        self.log()?.last_line()
+    /// What the attempt told of its failure on stderr, bounded and printable, and whether that names functions.
+    pub(super) fn failure(&self) -> Option<(String, bool)> {
+        self.log()?.failure()
     }
 }
 

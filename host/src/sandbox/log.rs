@@ -12,6 +12,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
+use super::told::{RUST_NOTE, Told};
 use crate::delivery::declared::declared;
 use crate::delivery::text::{printable, truncate_utf8, truncated};
 use crate::delivery::trace::Trace;
@@ -33,9 +34,6 @@ const LAST_LINE_MAX: usize = 256;
 
 /// The most lines that the end of a log keeps.
 const TAIL_LINES_MAX: usize = 200;
-
-/// Rust ends the first panic of an instance with this line. It says nothing about the panic.
-const RUST_NOTE: &[u8] = b"note: run with `RUST_BACKTRACE";
 
 declared! {
     /// An output of a guest.
@@ -199,6 +197,7 @@ pub(super) struct GuestLog {
     stdout: PartialLine,
     stderr: PartialLine,
     last_line: Vec<u8>,
+    told: Told,
     tail: Tail,
     /// Where stdout is kept, and not logged.
     kept: Option<Kept>,
@@ -285,6 +284,7 @@ impl GuestLog {
             stdout: PartialLine::default(),
             stderr: PartialLine::default(),
             last_line: Vec::new(),
+            told: Told::default(),
             tail: Tail::new(limits.log_tail),
             kept: None,
         }
@@ -310,6 +310,7 @@ impl GuestLog {
         self.left = limits.log_attempt;
         self.dropped = 0;
         self.last_line.clear();
+        self.told = Told::default();
         self.tail.clear();
     }
 
@@ -327,7 +328,17 @@ impl GuestLog {
         self.tail.text(max)
     }
 
+    /// What this attempt told of its failure on stderr, and whether that names functions of the guest: what the
+    /// runtime of its language wrote, or else the last line.
+    pub(super) fn failure(&self) -> Option<(String, bool)> {
+        match self.told.text() {
+            Some(text) => Some((text, self.told.has_functions())),
+            None => self.last_line().map(|line| (line, false)),
+        }
+    }
+
     fn remember(&mut self, line: &[u8]) {
+        self.told.read(line);
         let text = line.trim_ascii();
         if text.is_empty() || text.starts_with(RUST_NOTE) {
             return;

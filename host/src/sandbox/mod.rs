@@ -45,6 +45,7 @@ mod runner;
 mod settings;
 mod steps;
 mod supervise;
+mod told;
 mod wasi_http;
 mod world;
 mod worlds;

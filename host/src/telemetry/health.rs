@@ -38,6 +38,9 @@ declared! {
         VersionUnreadable = "version-unreadable",
         /// Dead letters cannot be written, or their queue is full and must not drop any.
         DeadLettersRefused = "dead-letters-refused",
+        /// What messages come to cannot be written: acknowledgements with effects, requeues, delays. They stay
+        /// pending, and no handler runs for them again meanwhile.
+        SettlementsRefused = "settlements-refused",
         /// The handler cannot run: it has no instance, or it faults on everything.
         Handler = "handler",
         /// The host is stopping.

@@ -12,9 +12,21 @@ const FRAMES_MAX: usize = 3;
 /// So begins what a fault quotes of stderr, and so it ends.
 const QUOTE: (&str, &str) = ("stderr: ", "; ");
 
-/// The text that messages share which died for the same cause: the fault, the line that the handler wrote
-/// last, and the functions in which it was; or the reason, and the text of the handler. Numbers, ids and
-/// quoted values count as equal.
+/// What stands before the functions that the handler itself names on stderr, innermost first.
+pub(crate) const PLACE: &str = ", at ";
+
+/// What stands between a function and the one that called it.
+pub(crate) const BELOW: &str = " < ";
+
+/// The name of a function without a name in JavaScript.
+const ANONYMOUS: &str = "<anonymous>";
+
+/// The text that messages share which died for the same cause: the fault, the error that the handler told on
+/// stderr, and the functions in which it was; or the reason, and the text of the handler. Numbers, ids and
+/// quoted values of texts count as equal, and the lines of functions that have names.
+///
+/// The functions are those that the handler names. One that names none (Rust, C) has the functions of its
+/// component, and the line that it names.
 ///
 /// `reason` and `detail` are those of a dead letter. Any texts have a signature.
 pub fn signature(reason: &str, detail: &str) -> String {
@@ -25,20 +37,85 @@ pub fn signature(reason: &str, detail: &str) -> String {
             false => format!("{reason}: {text}"),
         };
     };
+    let is_quote_over = |head: &str| !head.starts_with(QUOTE.0) || head.contains(QUOTE.1);
     let (text, frames) = match text.rsplit_once(", in ") {
-        Some((text, frames)) => (text, frames.split(" < ").take(FRAMES_MAX).collect()),
-        None => (text, Vec::new()),
+        Some((text, frames)) if is_quote_over(text) => (text, frames),
+        _ => (text, ""),
     };
-    let text = text
+    let told = text
         .strip_prefix(QUOTE.0)
         .and_then(|quoted| quoted.rsplit_once(QUOTE.1))
-        .map_or(text, |(line, _)| line);
-    let mut signature = format!("{}: {}", kind.label(), normalized(text));
-    if !frames.is_empty() {
-        signature.push_str(", in ");
-        signature.push_str(truncated(&frames.join(" < "), 2 * TEXT_MAX));
+        .map_or(text, |(told, _)| told);
+    let (message, places) = match told.rsplit_once(PLACE) {
+        Some((message, places)) if places.split(BELOW).all(|place| Place::of(place).is_some()) => {
+            (message, places)
+        }
+        _ => (told, ""),
+    };
+    let places = places.split(BELOW).filter_map(Place::of);
+    let places: Vec<Place<'_>> = places.take(FRAMES_MAX).collect();
+    let mut signature = format!("{}: {}", kind.label(), normalized(message));
+    let shown = places.iter().enumerate();
+    let shown = shown.map(|(at, place)| place.show(at == 0));
+    append(&mut signature, PLACE, shown.collect());
+    // What an interpreter does says nothing about its guest.
+    if places.iter().all(|place| place.function.is_empty()) && !frames.is_empty() {
+        let frames = frames.split(BELOW).take(FRAMES_MAX).map(str::to_owned);
+        append(&mut signature, ", in ", frames.collect());
     }
     signature
+}
+
+/// Append functions, bounded.
+fn append(signature: &mut String, before: &str, functions: Vec<String>) {
+    if !functions.is_empty() {
+        signature.push_str(before);
+        signature.push_str(truncated(&functions.join(BELOW), 2 * TEXT_MAX));
+    }
+}
+
+/// Where in its own code a handler was: `price (order.py:12)`, or only `src/lib.rs:12:5`.
+struct Place<'a> {
+    /// Empty if only the place is known.
+    function: &'a str,
+    file: &'a str,
+    line: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        let named = text
+            .strip_suffix(')')
+            .and_then(|text| text.rsplit_once(" ("));
+        let (function, place) = named.unwrap_or(("", text));
+        let number = |text: &'a str| {
+            let (before, number) = text.rsplit_once(':')?;
+            let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+            (is_number && !before.is_empty()).then_some((before, number))
+        };
+        let (before, last) = number(place)?;
+        let (file, line) = number(before).unwrap_or((before, last));
+        let is_place = !function.is_empty() || file.contains('.') && !file.contains(' ');
+        is_place.then_some(Self {
+            function,
+            file,
+            line,
+        })
+    }
+
+    /// Without what each build changes: the line counts only if nothing else tells the innermost place.
+    fn show(&self, is_innermost: bool) -> String {
+        let Self {
+            function,
+            file,
+            line,
+        } = self;
+        match *function {
+            "" => format!("{file}:{line}"),
+            ANONYMOUS if is_innermost => format!("{function} ({file}:{line})"),
+            _ => format!("{function} ({file})"),
+        }
+    }
 }
 
 /// The kind of fault that a detail begins with, and the rest.
@@ -162,6 +239,35 @@ mod tests {
                 &["nack-requeue"],
                 "max-deliveries: nack-requeue",
             ),
+            (
+                "trap",
+                &[
+                    "trap: stderr: ValueError: bad \"a\", at price (app.py:11) < handle (app.py:25); wasm trap: x, \
+                     in interpreter",
+                    "trap: stderr: ValueError: bad \"b\", at price (app.py:12) < handle (app.py:27); wasm trap: x",
+                ],
+                "trap: ValueError: bad \"…\", at price (app.py) < handle (app.py)",
+            ),
+            (
+                "trap",
+                &[
+                    "trap: stderr: no item 7, at src/lib.rs:10:5; wasm trap: x, in shop::take < shop::handle",
+                    "trap: stderr: no item 9, at src/lib.rs:10:5; wasm trap: x, in shop::take < shop::handle",
+                ],
+                "trap: no item #, at src/lib.rs:10, in shop::take < shop::handle",
+            ),
+            (
+                "trap",
+                &[
+                    "trap: stderr: e, at <anonymous> (h.js:3:1) < <anonymous> (h.js:9:1); wasm trap: x",
+                ],
+                "trap: e, at <anonymous> (h.js:3) < <anonymous> (h.js)",
+            ),
+            (
+                "trap",
+                &["trap: stderr: no stock, at shelf 5, in hall 7; wasm trap: x"],
+                "trap: no stock, at shelf #, in hall #",
+            ),
             ("expired", &["", "  "], "expired"),
             (
                 "dropped",
@@ -184,6 +290,14 @@ mod tests {
         for (reason, detail) in [
             ("trap", "trap: stderr: b; wasm trap, in f < g"),
             ("trap", "trap: stderr: a; wasm trap, in f < h"),
+            (
+                "trap",
+                "trap: stderr: a, at src/lib.rs:7:1; wasm trap, in f < g",
+            ),
+            (
+                "trap",
+                "trap: stderr: a, at f (a.py:1); wasm trap, in f < g",
+            ),
             ("trap", "guest-exit: stderr: a; exited"),
             ("dropped", "a"),
         ] {

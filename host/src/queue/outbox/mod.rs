@@ -180,7 +180,11 @@ impl Outboxes {
             }
             Err(error) if error.is_about_this_command() => {
                 self.may_relay_others.store(false, Ordering::Relaxed);
-                warn!(%error, "cannot read the outboxes of other configurations: their messages wait");
+                warn!(
+                    %error,
+                    hint = error.hint(),
+                    "cannot read the outboxes of other configurations: their messages wait"
+                );
             }
             Err(error) => return Err(error),
         }

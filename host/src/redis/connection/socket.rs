@@ -7,7 +7,7 @@
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -90,6 +90,19 @@ pub(super) struct Progress {
     moved_ms: AtomicU64,
     /// How many bytes have arrived.
     received: AtomicU64,
+    /// How it ended, if nothing can be read any more.
+    broke: OnceLock<Broke>,
+}
+
+/// How a socket ended.
+#[derive(Debug)]
+pub(super) enum Broke {
+    /// With this error. That of TLS says what is wrong with a certificate.
+    Failed(String),
+    /// The peer hung up, and had not sent a byte.
+    Silent,
+    /// The peer hung up.
+    Closed,
 }
 
 impl Progress {
@@ -98,7 +111,26 @@ impl Progress {
             begun: Instant::now(),
             moved_ms: AtomicU64::new(0),
             received: AtomicU64::new(0),
+            broke: OnceLock::new(),
         }
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn broke(&self) -> Option<&Broke> {
+        self.broke.get()
+    }
+
+    /// Note how a read ended it. The first end counts.
+    fn ended(&self, error: Option<&io::Error>) {
+        let is_silent = self.received() == 0;
+        let broke = match error {
+            Some(error) if is_silent && is_hung_up(error) => Broke::Silent,
+            Some(error) => Broke::Failed(error.to_string()),
+            None if is_silent => Broke::Silent,
+            None => Broke::Closed,
+        };
+        // It was set before, at the first end.
+        let _ = self.broke.set(broke);
     }
 
     /// How many bytes have arrived.
@@ -199,7 +231,13 @@ impl AsyncRead for Watched {
                 }
                 let before = buffer.filled().len();
                 let polled = socket.poll_read(context, buffer);
-                this.progress.arrived(buffer.filled().len() - before);
+                let read = buffer.filled().len() - before;
+                this.progress.arrived(read);
+                match &polled {
+                    Poll::Ready(Ok(())) if read == 0 => this.progress.ended(None),
+                    Poll::Ready(Err(error)) => this.progress.ended(Some(error)),
+                    _ => {}
+                }
                 return polled;
             }
             this.arrived.reserve(ARRIVING);

@@ -709,9 +709,11 @@ impl<J> Ledger<J> {
         let tries = tries + 1;
         let wait = REFUSED.delay(tries, 0.0);
         let again = now + wait;
+        let is_dead_letter = matches!(sent, Sent::Settlement(SettleAction::DeadLetter(_)));
         self.note(Note::SettlementRefused {
             key,
             cause,
+            is_dead_letter,
             again: wait,
         });
         let has_effects = matches!(sent, Sent::Settlement(SettleAction::Acknowledge));

@@ -393,6 +393,8 @@ pub enum Note {
         key: Key,
         /// The error of Redis.
         cause: String,
+        /// Whether a dead letter was to be written.
+        is_dead_letter: bool,
         /// When it is tried again.
         again: Duration,
     },
