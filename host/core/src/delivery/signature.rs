@@ -13,10 +13,10 @@ const FRAMES_MAX: usize = 3;
 const QUOTE: (&str, &str) = ("stderr: ", "; ");
 
 /// What stands before the functions that the handler itself names on stderr, innermost first.
-pub(crate) const PLACE: &str = ", at ";
+pub const PLACE: &str = ", at ";
 
 /// What stands between a function and the one that called it.
-pub(crate) const BELOW: &str = " < ";
+pub const BELOW: &str = " < ";
 
 /// The name of a function without a name in JavaScript.
 const ANONYMOUS: &str = "<anonymous>";
