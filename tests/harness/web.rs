@@ -14,9 +14,9 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 /// A request as it came.
@@ -367,6 +367,221 @@ impl SecureWeb {
     /// The connections so far.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+}
+
+/// What a hostile server of HTTP/2 sends as its answer.
+#[derive(Clone, Copy, Debug)]
+pub enum Hostility {
+    /// A body in parts of one byte, for ever.
+    Bits,
+    /// A body in parts that have no byte, for ever.
+    Empty,
+    /// A body that does not wait until the client may get more, for ever.
+    Flood,
+    /// As much of a body as the client may get unread, on all streams together.
+    Window,
+    /// Headers that never end.
+    Continuations,
+    /// A few bytes that stand for many headers.
+    Bomb,
+    /// Answers before the answer, for ever.
+    Informational,
+    /// Settings, for ever. It reads no reply.
+    Settings,
+    /// Pings, for ever. It reads no reply.
+    Pings,
+    /// Room for the client to send, for ever.
+    Room,
+    /// Requests that the client did not make, for ever.
+    Promises,
+}
+
+impl Hostility {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Bits,
+        Self::Empty,
+        Self::Flood,
+        Self::Window,
+        Self::Continuations,
+        Self::Bomb,
+        Self::Informational,
+        Self::Settings,
+        Self::Pings,
+        Self::Room,
+        Self::Promises,
+    ];
+
+    /// What comes first on this stream, what comes again and again, and how often.
+    fn frames(self, stream: u32) -> (Vec<u8>, Vec<u8>, usize) {
+        // `:status: 200`, by its number.
+        let head = frame(HEADERS, END_HEADERS, stream, &[0x88]);
+        match self {
+            Self::Bits => (head, frame(DATA, 0, stream, b"x"), usize::MAX),
+            Self::Empty => (head, frame(DATA, 0, stream, b""), usize::MAX),
+            Self::Flood => (head, frame(DATA, 0, stream, &[b'x'; 16 << 10]), usize::MAX),
+            Self::Window => (head, frame(DATA, 0, stream, &[b'x'; 256]), 16),
+            Self::Continuations => (
+                frame(HEADERS, 0, stream, &[0x88]),
+                // A header without an index: `x: y`.
+                frame(CONTINUATION, 0, stream, &[0, 1, b'x', 1, b'y']),
+                usize::MAX,
+            ),
+            Self::Bomb => {
+                // A header of 3,000 bytes that gets the number 62, and then that number very often. A length above
+                // 126 is written in seven bits at a time.
+                let mut block = vec![0x88, 0x40, 1, b'x', 0x7f, 0xb9, 0x16];
+                block.extend([b'y'; 3_000]);
+                block.extend([0xbe; 12_000]);
+                (frame(HEADERS, END_HEADERS, stream, &block), Vec::new(), 0)
+            }
+            // `:status: 103`.
+            Self::Informational => (
+                Vec::new(),
+                frame(
+                    HEADERS,
+                    END_HEADERS,
+                    stream,
+                    &[8, 3, b'1', b'0', b'3', 0, 1, b'x', 1, b'y'],
+                ),
+                usize::MAX,
+            ),
+            Self::Settings => (
+                head,
+                frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 255, 255]),
+                usize::MAX,
+            ),
+            Self::Pings => (head, frame(PING, 0, 0, &[0; 8]), usize::MAX),
+            Self::Room => (
+                head,
+                frame(WINDOW_UPDATE, 0, stream, &[0, 0, 0, 1]),
+                usize::MAX,
+            ),
+            Self::Promises => (
+                head,
+                // `:method: GET`, `:scheme: https`, `:path: /`, and the next stream of the server.
+                frame(
+                    PUSH_PROMISE,
+                    END_HEADERS,
+                    stream,
+                    &[0, 0, 0, 2, 0x82, 0x87, 0x84],
+                ),
+                usize::MAX,
+            ),
+        }
+    }
+}
+
+// Kinds of frames, and a flag.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const PUSH_PROMISE: u8 = 5;
+const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+const END_HEADERS: u8 = 4;
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a frame is small");
+    let mut frame = length.to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+/// A server with TLS and HTTP/2 that answers each request in a hostile way.
+#[derive(Debug)]
+pub struct HostileWeb {
+    port: u16,
+    sent: Arc<AtomicUsize>,
+    accepting: JoinHandle<()>,
+}
+
+impl Drop for HostileWeb {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl HostileWeb {
+    /// On 127.0.0.1, with a certificate for this name. The certificate of its authority is written to `ca`.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot listen.
+    pub async fn start(name: &str, ca: &Path, hostility: Hostility) -> Self {
+        let acceptor = acceptor(name, ca);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let sent = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&sent);
+        let accepting = tokio::spawn(async move {
+            // They end with the server.
+            let mut serving = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, counted) = (acceptor.clone(), Arc::clone(&counted));
+                serving.spawn(async move {
+                    if let Ok(stream) = acceptor.accept(stream).await {
+                        // A client may close its connection at any time.
+                        drop(be_hostile(stream, hostility, &counted).await);
+                    }
+                });
+            }
+        });
+        Self {
+            port,
+            sent,
+            accepting,
+        }
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The bytes that it has sent.
+    pub fn sent(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
+    }
+}
+
+/// Serve a connection, until the client closes it.
+async fn be_hostile(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    hostility: Hostility,
+    sent: &AtomicUsize,
+) -> std::io::Result<()> {
+    let mut preface = [0; 24];
+    stream.read_exact(&mut preface).await?;
+    // Its own settings, and that it knows those of the client.
+    stream.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
+    stream.write_all(&frame(SETTINGS, 1, 0, &[])).await?;
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await?;
+        let [_, a, b, kind, _, c @ ..] = head;
+        let mut payload = vec![0; usize::from(u16::from_be_bytes([a, b]))];
+        stream.read_exact(&mut payload).await?;
+        if kind != HEADERS {
+            continue;
+        }
+        let (first, again, count) = hostility.frames(u32::from_be_bytes(c));
+        stream.write_all(&first).await?;
+        // Some at a time, as they come out of a fast network.
+        let times = (16 << 10) / again.len().max(1) + 1;
+        let mut left = count;
+        while left > 0 {
+            let times = times.min(left);
+            stream.write_all(&again.repeat(times)).await?;
+            sent.fetch_add(again.len() * times, Ordering::Relaxed);
+            left -= times;
+        }
+        stream.flush().await?;
     }
 }
 

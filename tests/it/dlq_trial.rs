@@ -47,9 +47,10 @@ async fn a_trial_shows_verdicts_and_changes_nothing(kind: Kind) {
     assert_eq!(before.len(), 1);
     let handler = handler();
     let tried = |more: &[&str]| {
-        let limits = ["--memory", "16MiB", "--cpu", "1s", "--max-payload", "1000B"];
+        // On a busy machine one second of a core takes long.
+        let limits = "--memory 16MiB --cpu 1s --timeout 110s --max-payload 1000B";
         let mut words = vec!["--handler", &handler, "--dry-run"];
-        words.extend(limits.iter().chain(more));
+        words.extend(limits.split(' ').chain(more.iter().copied()));
         scene.dlq("replay", &words).ok().stdout
     };
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use hostler::delivery::message::Message;
 use hostler::delivery::outcome::{FaultKind, Outcome};
 use hostler::delivery::trace::Traced;
+use hostler::sandbox::compile::core_modules;
 use hostler::sandbox::{Call, Limits, LogSink, Settings, Start};
 use hostler_tests::guests::language;
 use hostler_tests::rig::{Rig, message};
@@ -23,6 +24,24 @@ mod draws {
     use crate::language_table::for_every_language;
 
     for_every_language!(draws_other_numbers_in_each_instance);
+}
+
+mod merged {
+    use super::is_compiled_as_few_core_modules;
+    use crate::language_table::for_every_language;
+
+    for_every_language!(is_compiled_as_few_core_modules);
+}
+
+/// What the tools of a language link together is one module. One or two stay that need what depends on it.
+async fn is_compiled_as_few_core_modules(name: &str) {
+    let bytes = std::fs::read(language(name)).unwrap();
+    let (has, compiled) = core_modules(&bytes).unwrap();
+    println!("{name}: {has} core modules, {compiled} compiled");
+    assert!(
+        compiled < has && compiled <= 3,
+        "{name}: {compiled} of {has}"
+    );
 }
 
 /// Numbers that repeat are keys that repeat: two messages would get the same id of a payment.

@@ -166,6 +166,8 @@ mod outbound_queue;
 #[cfg(test)]
 mod outbound_scene;
 #[cfg(test)]
+mod outbound_secrets;
+#[cfg(test)]
 mod policy_commands;
 #[cfg(test)]
 mod policy_dead_letters;

@@ -383,3 +383,69 @@ async fn sockets_and_directories_of_an_instance_have_one_cap() {
     assert_eq!(rig.run(within).await.outcome, Outcome::Ack);
     assert_eq!(rig.lines().last().unwrap(), "held 32");
 }
+
+mod measured {
+    use futures_util::future::join_all;
+    use hostler_tests::web::{HostileWeb, Hostility};
+
+    use super::*;
+    use crate::outbound_scene::grown;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn directories_that_are_read_take_a_stretch_of_their_entries() {
+        const FILES: usize = 10_000;
+        let dir = tempfile::tempdir().unwrap();
+        let long = "n".repeat(200);
+        for n in 0..FILES {
+            std::fs::write(dir.path().join(format!("{n}-{long}")), "").unwrap();
+        }
+        let path = dir.path().display();
+        let mut rig = rig(&format!(
+            "timeout = \"50s\"\ncpu = \"50s\"\n[[grant.files]]\npath = \"{path}\"\nat = \"/files\"\n"
+        ));
+        assert_eq!(rig.run("hold:directories|1").await.outcome, Outcome::Ack);
+        let (most, report) = grown(rig.run("hold:directories|64+sleep:100")).await;
+        println!("{} KiB more for 64 streams of {FILES} entries", most >> 10);
+        assert_eq!(report.outcome, Outcome::Ack);
+        assert_eq!(rig.lines().last().unwrap(), "held 64");
+        // All names together have 2 MiB, in each stream. A stretch has 8 KiB.
+        assert!(most < 8 << 20, "{most} bytes more");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_hostile_server_of_http_2_takes_the_memory_of_a_connection() {
+        let (web, dir) = (Web::start().await, tempfile::tempdir().unwrap());
+        let ca = dir.path().join("ca.pem");
+        for hostility in Hostility::ALL {
+            let hostile = HostileWeb::start("hostile.test", &ca, hostility).await;
+            let port = hostile.port();
+            let toml = format!(
+                "timeout = \"50s\"\n[[grant.http]]\nhost = \"hostile.test\"\nport = {port}\n\
+                 address = \"127.0.0.1\"\nca = \"{}\"\ntimeout = \"1s\"\n{}",
+                ca.display(),
+                rule(&web, "")
+            );
+            let mut first = rig(&toml);
+            works(&mut first, &web).await;
+            // On one connection. Nothing reads the bodies of the second kind.
+            let bodies = [
+                format!("fetch:GET|https://hostile.test:{port}/"),
+                format!("hold:unread|15|https|hostile.test:{port}|/+sleep:500"),
+            ];
+            for body in bodies {
+                let all = (0..4).map(|_| {
+                    let (mut rig, body) = (Rig::of(first.sandbox.clone()), body.clone());
+                    async move { rig.run(&body).await.outcome }
+                });
+                let (most, ends) = grown(join_all(all)).await;
+                println!(
+                    "{hostility:?}, {body}: {} KiB more, {} KiB sent, {ends:?}",
+                    most >> 10,
+                    hostile.sent() >> 10,
+                );
+                assert!(most < 4 << 20, "{hostility:?}: {most} bytes more");
+            }
+            works(&mut first, &web).await;
+        }
+    }
+}

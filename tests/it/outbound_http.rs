@@ -515,6 +515,7 @@ fn both_versions_of_the_standard_configuration_are_granted() {
 
 mod measured {
     use super::*;
+    use crate::outbound_scene::{grown, resident};
 
     /// How long so many messages take that do nothing, one after the other: the 99th percentile.
     async fn honest_p99(sandbox: &Sandbox) -> Duration {
@@ -527,13 +528,6 @@ mod measured {
         }
         took.sort_unstable();
         took[took.len() * 99 / 100]
-    }
-
-    /// Bytes of this process in memory.
-    fn resident() -> u64 {
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages: u64 = pages.split(' ').nth(1).unwrap().parse().unwrap();
-        pages * 4096
     }
 
     /// Attempts that wait for a server that never answers.
@@ -563,18 +557,6 @@ mod measured {
         let all = async || begun.load(std::sync::atomic::Ordering::Relaxed) == count;
         eventually("all attempts wait", all).await;
         calls
-    }
-
-    /// How much more memory this process had at most while this ran, in bytes.
-    async fn grown<T>(work: impl Future<Output = T>) -> (u64, T) {
-        let (before, mut most): (u64, u64) = (resident(), 0);
-        let mut work = std::pin::pin!(work);
-        loop {
-            tokio::select! {
-                done = &mut work => return (most.saturating_sub(before), done),
-                () = tokio::time::sleep(Duration::from_millis(5)) => most = most.max(resident()),
-            }
-        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@ use hostler_tests::redis::eventually;
 use crate::e2e_scene::Scene;
 
 /// A number in `/proc/PID/status`.
-fn status(host: &Host, name: &str) -> u64 {
+pub(crate) fn status(host: &Host, name: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", host.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|rest| rest.split_whitespace().next()?.parse().ok());

@@ -1,12 +1,16 @@
 //! The scene of the tests of grants outside the sandbox: the guest `outbound`, with grants as an
 //! operator writes them.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use hostler::config::{Collected, Input};
 use hostler::delivery::message::Message;
 use hostler::delivery::outcome::Outcome;
 use hostler::sandbox::Settings;
 use hostler_tests::rig::{Rig, message};
 use hostler_tests::web::Web;
+use tokio::time::sleep;
 
 /// What the guest needs so that it loads, whatever else a test grants.
 const NEEDED: &str = r#"
@@ -73,5 +77,24 @@ pub(crate) fn reason(outcome: Outcome) -> String {
     match outcome {
         Outcome::Drop(Some(reason)) => reason,
         other => format!("{other:?}"),
+    }
+}
+
+/// Bytes of this process in memory.
+pub(crate) fn resident() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = pages.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// How much more memory this process had at most while this ran, in bytes.
+pub(crate) async fn grown<T>(work: impl Future<Output = T>) -> (u64, T) {
+    let (before, mut most): (u64, u64) = (resident(), 0);
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return (most.saturating_sub(before), done),
+            () = sleep(Duration::from_millis(5)) => most = most.max(resident()),
+        }
     }
 }

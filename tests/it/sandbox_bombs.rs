@@ -18,7 +18,7 @@ use wasm_encoder::{
 };
 
 use crate::sandbox_compile::{
-    by_child, large_to_compile, module, refusal, slow_to_compile, wrapping,
+    by_child, large_to_compile, module, patient, refusal, slow_to_compile, wrapping,
 };
 
 /// Limits that keep the tests short.
@@ -165,7 +165,7 @@ fn wide_memories(modules: usize) -> Vec<u8> {
 fn code_that_is_far_larger_than_its_component_is_refused() {
     let settings = by_child(Limits {
         compile_time: Duration::from_secs(600),
-        ..Limits::default()
+        ..patient()
     });
     let bytes = wide_memories(2);
     let obeyed = refusal(&bytes, &settings);
@@ -268,7 +268,7 @@ fn hoards() -> [(&'static str, Vec<u8>); 3] {
 
 #[test]
 fn a_child_measures_what_an_instance_takes_beside_its_memory() {
-    let settings = by_child(Limits::default());
+    let settings = by_child(patient());
     for (name, bytes) in hoards() {
         let refused = refusal(&bytes, &settings);
         println!("{name}, {} bytes: {refused}", bytes.len());
@@ -299,7 +299,7 @@ fn an_instance_within_all_limits_is_accepted_by_the_child() {
             allocation,
             ..by_child(Limits {
                 stack: 8 << 20,
-                ..Limits::default()
+                ..patient()
             })
         };
         Sandbox::load_bytes(&handler(&items, "i32.const 0"), &settings)
@@ -315,7 +315,7 @@ fn code_of_a_refused_component_is_not_cached() {
             dir: dir.path().join("cache"),
             max_bytes: 1 << 30,
         }),
-        ..by_child(Limits::default())
+        ..by_child(patient())
     };
     let (_, hoard) = &hoards()[0];
     // Code from the cache is not tried again.
@@ -348,7 +348,7 @@ fn deep_instance_types(levels: usize) -> Vec<u8> {
 
 #[test]
 fn a_component_that_makes_the_compiler_panic_gets_a_refusal_of_its_own() {
-    let refused = refusal(&deep_instance_types(200), &by_child(Limits::default()));
+    let refused = refusal(&deep_instance_types(200), &by_child(patient()));
     let text = refused.to_string();
     assert!(
         matches!(refused, LoadError::CompilerPanicked { .. }),

@@ -35,6 +35,16 @@ pub(crate) fn by_child(limits: Limits) -> Settings {
     }
 }
 
+/// Limits of a machine that has much else to do: no instance is refused because it was made slowly.
+pub(crate) fn patient() -> Limits {
+    Limits {
+        wall: PATIENCE,
+        cpu: PATIENCE,
+        compile_time: PATIENCE,
+        ..Limits::default()
+    }
+}
+
 /// Code comes only from the cache: the compiler does not exist.
 fn only_from(cache: &Path) -> Settings {
     Settings {

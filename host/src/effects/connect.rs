@@ -2,7 +2,7 @@
 //! connected to.
 
 use std::fmt::Display;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
@@ -176,25 +176,86 @@ impl Duplex for TlsStream<TcpStream> {
     }
 }
 
+/// The most bytes that a connection reads in one turn of its task.
+const TURN: usize = 16 << 10;
+
+/// A stream that lets other tasks have their turn after it has read so much. A few bytes of a server may stand for far
+/// more memory until the task that waits for them has seen them: answers before the answer (`103`), by HTTP/2.
+pub(super) struct Turns {
+    stream: Box<dyn Duplex>,
+    left: usize,
+}
+
+impl AsyncRead for Turns {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.left == 0 {
+            self.left = TURN;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        self.left = match read {
+            Poll::Pending => TURN,
+            Poll::Ready(_) => self.left.saturating_sub(buffer.filled().len() - before),
+        };
+        read
+    }
+}
+
+impl AsyncWrite for Turns {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
 /// A connection: a pointer to its stream, which reads and writes in its place when it is pinned. It counts
 /// against its rule until it is closed.
 pub(super) struct Wire {
-    io: TokioIo<Box<dyn Duplex>>,
+    io: TokioIo<Turns>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Wire {
     fn new(stream: impl Duplex + 'static, permit: OwnedSemaphorePermit) -> Pin<Self> {
-        let io = TokioIo::new(Box::new(stream) as Box<dyn Duplex>);
+        let stream = Box::new(stream);
         Pin::new(Self {
-            io,
+            io: TokioIo::new(Turns { stream, left: TURN }),
             _permit: permit,
         })
     }
 }
 
 impl Deref for Wire {
-    type Target = TokioIo<Box<dyn Duplex>>;
+    type Target = TokioIo<Turns>;
 
     fn deref(&self) -> &Self::Target {
         &self.io
@@ -209,7 +270,7 @@ impl DerefMut for Wire {
 
 impl Connection for Pin<Wire> {
     fn connected(&self) -> Connected {
-        match self.inner().is_h2() {
+        match self.inner().stream.is_h2() {
             true => Connected::new().negotiated_h2(),
             false => Connected::new(),
         }

@@ -270,6 +270,23 @@ fn component_of(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     })
 }
 
+/// How many core modules a component has, and how many of them are compiled: for tests.
+///
+/// # Errors
+/// It is a program that cannot be a component; the text says why.
+#[cfg(feature = "fault-points")]
+pub fn core_modules(bytes: &[u8]) -> Result<(usize, usize), String> {
+    let count = |component: &[u8]| {
+        let parts = Parser::new(0).parse_all(component);
+        let modules = parts.filter(|part| matches!(part, Ok(Payload::ModuleSection { .. })));
+        modules.count()
+    };
+    Ok((
+        count(&program::component_of(bytes)?),
+        count(&component_of(bytes)?),
+    ))
+}
+
 /// What an engine that compiles needs of the settings. Its code runs on engines with the same memory, stack
 /// and allocation.
 fn settings_for(limits: &Limits) -> Settings {

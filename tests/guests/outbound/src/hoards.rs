@@ -36,10 +36,15 @@ pub fn sockets(count: usize) -> String {
     taken(count, |_| create_tcp_socket(IpAddressFamily::Ipv4).map(forget))
 }
 
-/// Streams of the entries of the first directory, unread.
+/// Streams of the entries of the first directory, of which one is read.
 pub fn directories(count: usize) -> String {
     let root: Descriptor = preopens::get_directories().swap_remove(0).0;
-    let taken = taken(count, |_| root.read_directory().map(forget));
+    let taken = taken(count, |_| {
+        let entries = root.read_directory()?;
+        let read = entries.read_directory_entry().map(drop);
+        forget(entries);
+        read
+    });
     forget(root);
     taken
 }

@@ -16,6 +16,8 @@ pub(super) struct Program {
 /// What a program has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Features {
+    /// A snapshot of it may be made: its start says nothing, and its code has nothing that prevents a snapshot.
+    pub(super) quiet: bool,
     /// A component with core modules in a component.
     pub(super) inner: bool,
     /// A component in a component that has no core module.
@@ -37,12 +39,11 @@ pub(super) struct Features {
 /// The program with this number.
 pub(super) fn program(seed: u64) -> Program {
     let mut rng = Rng::with_seed(seed);
-    let mut maker = Maker {
+    let has = Features {
         quiet: rng.u8(..3) == 0,
-        rng,
-        has: Features::default(),
-        next: 0,
+        ..Features::default()
     };
+    let mut maker = Maker { rng, has, next: 0 };
     let text = maker.component("", 0);
     Program {
         text,
@@ -58,8 +59,6 @@ const TYPE: &str = r#"(param "x" u32) (param "d" u32) (result u32)"#;
 
 struct Maker {
     rng: Rng,
-    /// A snapshot of it may be made: its start says nothing, and its code has nothing that prevents a snapshot.
-    quiet: bool,
     has: Features,
     /// The number of the next item.
     next: u32,
@@ -127,9 +126,9 @@ impl Maker {
         level.notes.push("$note".to_owned());
         for _ in 0..self.rng.u32(2..7) {
             match self.rng.u32(..12) {
-                0 | 1 if depth < DEPTH_MAX && !self.quiet => self.inner(&mut level, depth),
+                0 | 1 if depth < DEPTH_MAX && !self.has.quiet => self.inner(&mut level, depth),
                 2 => self.shim(&mut level),
-                3 if !level.codes.is_empty() && !self.quiet => {
+                3 if !level.codes.is_empty() && !self.has.quiet => {
                     let code = level.codes[self.rng.usize(..level.codes.len())].clone();
                     self.has.twice = true;
                     self.instance(&mut level, &code);
@@ -276,7 +275,7 @@ impl Maker {
         if knows_wide && self.one_in(2) {
             code.wide = true;
             import(self, "memory", "wide", "(memory $wide i64 1)");
-        } else if !self.quiet && self.one_in(10) {
+        } else if !self.has.quiet && self.one_in(10) {
             (code.wide, self.has.wide) = (true, true);
             own.push_str("(memory $wide i64 1 4)\n");
         }
@@ -331,7 +330,7 @@ impl Maker {
         };
         self.segments(&mut module, &offsets);
         self.functions(&mut module, &steps, is_started);
-        let types = match !self.quiet && self.one_in(25) {
+        let types = match !self.has.quiet && self.one_in(25) {
             true => {
                 self.has.unread = true;
                 "(rec (type (func)) (type (func (param i32))))"
@@ -415,7 +414,7 @@ impl Maker {
         };
         let mut begins = String::new();
         for _ in 0..self.rng.u32(1..4) {
-            begins.push_str(&match self.quiet {
+            begins.push_str(&match self.has.quiet {
                 true => self.quiet_step(steps),
                 false => self.step(steps),
             });
@@ -449,10 +448,10 @@ impl Maker {
                 (local.get $x))"#
         )
         .unwrap();
-        if self.one_in(if self.quiet { 3 } else { 5 }) {
+        if self.one_in(if self.has.quiet { 3 } else { 5 }) {
             self.has.starts = true;
             // Only a long start is worth a snapshot.
-            let waits = match self.quiet && self.one_in(2) {
+            let waits = match self.has.quiet && self.one_in(2) {
                 true => {
                     "(loop $again (local.set $n (i32.add (local.get $n) (i32.const 1)))
                     (br_if $again (i32.lt_u (local.get $n) (i32.const 20000))))"
@@ -471,7 +470,7 @@ impl Maker {
     fn step(&mut self, steps: &Steps) -> String {
         let at = self.rng.u32(..4);
         // Code that prevents a snapshot.
-        let last = if self.quiet { 12 } else { 20 };
+        let last = if self.has.quiet { 12 } else { 20 };
         match self.rng.u32(..last) {
             0 | 1 if !steps.calls.is_empty() => {
                 "(local.set $x (call $other (local.get $x) (local.get $d)))".to_owned()
