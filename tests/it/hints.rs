@@ -269,11 +269,7 @@ fn a_right_that_a_command_lacks_is_named() {
         "NOPERM",
         "`+xadd`",
     );
-    hints(
-        &format!("policy get --redis {url}"),
-        "NOPERM",
-        "`+hgetall`",
-    );
+    hints(&format!("policy get --redis {url}"), "NOPERM", "`+hgetall`");
 }
 
 #[test]

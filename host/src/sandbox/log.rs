@@ -12,7 +12,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::limits::Limits;
-use super::told::{RUST_NOTE, Told};
+use super::stderr_forms::{RUST_NOTE, Told};
 use crate::delivery::declared::declared;
 use crate::delivery::text::{printable, truncate_utf8, truncated};
 use crate::delivery::trace::Trace;
