@@ -62,6 +62,8 @@ pub(crate) enum Rule {
     ValuesAreCompared,
     /// 22: an attempt whose values had changed runs again under the same charge.
     RerunsAreUncharged,
+    /// 24: when attempts become slow, what a host holds and does not start soon goes back.
+    ExcessGoesBack,
     /// 19: what was parked in an earlier group is parked again.
     #[cfg(test)]
     ParkedAgain,
