@@ -67,8 +67,10 @@ pub(crate) enum Rule {
     ValuesAreCompared,
     /// 22: an attempt whose values had changed runs again under the same charge.
     RerunsAreUncharged,
-    /// 24: effects that a key of another type refuses are a failure of their attempt.
+    /// 25: effects that a key of another type refuses are a failure of their attempt.
     UnfitEffectsFail,
+    /// 26: when attempts become slow, what a host holds and does not start soon goes back.
+    ExcessGoesBack,
     /// 19: what was parked in an earlier group is parked again.
     #[cfg(test)]
     ParkedAgain,

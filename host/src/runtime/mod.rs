@@ -120,6 +120,7 @@ impl Settings {
             Guarantee::AtMostOnce => Self {
                 ledger: LedgerSettings {
                     policy: self.ledger.policy.on(guarantee),
+                    takes_back: false,
                     min_idle: NEVER,
                     orphan_scan: NEVER,
                     due_scan: NEVER,
@@ -137,6 +138,7 @@ impl Settings {
                 policy,
                 checked_acks: false,
                 paused: false,
+                takes_back: true,
                 concurrency: 16,
                 batch: 1,
                 prefetch_max: 4096,

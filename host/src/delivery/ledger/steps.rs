@@ -337,7 +337,9 @@ impl<J> Ledger<J> {
         if self.close_if_lost(now, key) {
             return;
         }
-        if is_ahead || self.is_closing() || self.is_halted() || self.pauses(lane) {
+        let goes_back = self.is_closing() || self.is_halted() || self.pauses(lane);
+        let is_excess = lane == Lane::Normal && self.hands_back() && self.excess() > 0;
+        if is_ahead || goes_back || is_excess {
             self.hand_back(key);
         } else {
             self.holdings.set(key, State::Waiting);
@@ -866,7 +868,7 @@ impl<J> Ledger<J> {
         if self.intake.fetching.is_some() {
             self.out.push(Action::Interrupt);
         }
-        for (key, state) in self.holdings.in_order() {
+        for (key, state) in self.holdings.in_order().into_iter().rev() {
             let lane = self.holdings.find(key).map(|held| held.lane);
             if !lane.is_some_and(|lane| self.pauses(lane)) {
                 continue;
@@ -891,9 +893,10 @@ impl<J> Ledger<J> {
         }
     }
 
-    /// Hand back what waits here, and take back what the executor has not started.
+    /// Hand back what waits here, and take back what the executor has not started. The newest goes first: so the oldest
+    /// one comes to the front of a list.
     pub(super) fn give_back_waiting(&mut self) {
-        for (key, state) in self.holdings.in_order() {
+        for (key, state) in self.holdings.in_order().into_iter().rev() {
             match state {
                 State::Waiting if self.hands_back() => self.hand_back(key),
                 State::Released { .. } => self.out.push(Action::Revoke(key)),

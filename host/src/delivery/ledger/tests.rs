@@ -19,6 +19,7 @@ fn settings() -> Settings {
         },
         checked_acks: false,
         paused: false,
+        takes_back: true,
         concurrency: 4,
         batch: 1,
         prefetch_max: 16,
@@ -39,6 +40,7 @@ fn at_most_once(concurrency: usize) -> Ledger<()> {
     let policy = settings.policy.at_most_once();
     let settings = Settings {
         policy,
+        takes_back: false,
         checked_acks: false,
         concurrency,
         ..settings
@@ -207,6 +209,8 @@ fn a_draining_host_runs_what_cannot_go_back() {
     let mut ledger = at_most_once(1);
     let keys = releases(&step(&mut ledger, fetched(1..3)));
     assert_eq!(keys.len(), 2);
+    let (leased, deliveries) = (NOW, Vec::new());
+    step(&mut ledger, Event::OrphansTaken { leased, deliveries });
     let actions = step(&mut ledger, Event::Drain);
     // Nothing is taken back from the executor, and nothing is handed back.
     let goes_back =

@@ -601,8 +601,9 @@ impl AtLeastOnce for ListQueue {
                 Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
             }
         }
-        // The last one put at the front is the first one claimed: the newest go back first.
-        back.extend(front.into_iter().rev());
+        // The last one put at the front is the first one claimed: the newest go back first. Numbers of tokens count up.
+        front.sort_by_key(|(place, ..)| std::cmp::Reverse(settlements[*place].claim.id));
+        back.extend(front);
         let keys = &self.keys;
         let size = |index: usize| 2 * back[index].2.value.len();
         let mut batches = batches(&all_of(&back), size, |indexes| {

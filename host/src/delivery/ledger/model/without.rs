@@ -196,7 +196,7 @@ fn a_suspect_parked_on_drain_loses_its_mark() {
 
 #[test]
 fn without_a_fair_share_killers_keep_a_host_from_everything_else() {
-    breaks(Rule::FairShare, "not settled", |rng| {
+    breaks(Rule::FairShare, "had no share", |rng| {
         let mut scenario = world(rng, Faults::default());
         scenario.limit.cap = None;
         scenario.hosts = 1;
@@ -488,6 +488,16 @@ fn effects_that_never_fit_stop_the_queue() {
         let mut scenario = world(rng, Faults::default());
         scenario.has_effects = true;
         scenario.spoil();
+        scenario
+    });
+}
+
+#[test]
+fn a_host_that_becomes_slow_keeps_what_others_could_run() {
+    breaks(Rule::ExcessGoesBack, "messages since", |rng| {
+        let mut scenario = world(rng, Faults::default());
+        scenario.become_slow(rng);
+        scenario.ahead = AHEAD;
         scenario
     });
 }
