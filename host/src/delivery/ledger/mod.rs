@@ -88,6 +88,8 @@ pub struct Ledger<J> {
     released: u64,
     /// Slots in which handlers run, and for how many messages.
     occupied: (usize, usize),
+    /// An at-most-once queue did not take something back.
+    is_refused_back: bool,
     /// Suspects that must run isolated, those with the fewest charges first.
     isolated: VecDeque<Key>,
     mode: Mode,
@@ -170,6 +172,7 @@ impl<J> Ledger<J> {
             records_ahead: false,
             released: 0,
             occupied: (0, 0),
+            is_refused_back: false,
             isolated: VecDeque::new(),
             draining: false,
             leftovers: Leftovers::Unknown,
@@ -313,7 +316,12 @@ impl<J> Ledger<J> {
                 self.confirmed(now, leased, replies);
             }
             Event::Offline => self.intake.offline(now),
-            Event::Online => self.intake.online(now, self.settings.min_idle),
+            Event::Online => {
+                self.intake.online(now, self.settings.min_idle);
+                if self.is_closing() {
+                    self.give_back_waiting();
+                }
+            }
             Event::Readopted { leased, replies } => self.confirmed(now, leased, replies),
             Event::Broken { detail } => {
                 if self.halt.is_none() && !self.draining {
@@ -376,8 +384,13 @@ impl<J> Ledger<J> {
 
     /// Whether a delivery that has not started can go back to the queue. If not, the host runs it,
     /// draining or not.
+    ///
+    /// What an at-most-once queue handed out is nowhere else. While the server is away, or after it refused to take
+    /// something back, the host runs what it has: that loses nothing.
     fn hands_back(&self) -> bool {
-        self.settings.takes_back
+        let is_only_copy = self.settings.policy.limit.at_most_once;
+        let may_fail = !self.intake.is_online() || self.is_refused_back;
+        self.settings.takes_back && !(is_only_copy && may_fail)
     }
 
     /// Whether nothing may start anymore: the host drains and hands back what it holds.
@@ -540,6 +553,10 @@ impl<J> Ledger<J> {
             return self.holdings.counts().out().min(capacity);
         }
         let (slots, messages) = self.occupied;
+        if messages > self.holdings.counts().out() {
+            // A call has ended since they were counted.
+            return capacity;
+        }
         let free = self.settings.concurrency.saturating_sub(slots);
         capacity.min(messages.saturating_add(free.saturating_mul(self.settings.batch)))
     }
@@ -628,8 +645,10 @@ impl<J> Ledger<J> {
     /// How many held deliveries are not decided yet, not counting suspects that wait for their turn.
     fn work(&self) -> usize {
         let counts = self.holdings.counts();
-        let all = counts.waiting + counts.out() + counts.refused;
-        all.saturating_sub(self.isolated.len())
+        // Keys of closed holdings may be among them.
+        let suspects = self.isolated.iter();
+        let suspects = suspects.filter(|key| self.holdings.is_waiting(**key));
+        counts.waiting + counts.out() + counts.refused - suspects.count()
     }
 
     /// Renew the lease of every delivery that may start, runs, or waits for its settlement.

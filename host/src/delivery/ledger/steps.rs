@@ -294,6 +294,12 @@ impl<J> Ledger<J> {
                 self.deny(key, is_ahead);
                 self.refused(now, key, cause, sent, 0);
             }
+            Reply::Duplicate => {
+                self.deny(key, is_ahead);
+                if !self.close_if_lost(now, key) {
+                    self.dispose(now, key, Disposition::Acknowledge);
+                }
+            }
             Reply::Gone | Reply::Trimmed | Reply::Stolen | Reply::Changed | Reply::Unfit(_) => {
                 self.deny(key, is_ahead);
                 let how = self.closed_by(key, reply);
@@ -555,8 +561,7 @@ impl<J> Ledger<J> {
         self.settings.checked_acks && (Rule::AcksWithEffectsAreChecked.holds() || !is_lost())
     }
 
-    /// A delivery that did not start goes back to the queue, due now. In an at-most-once queue it
-    /// waits here instead.
+    /// A delivery that did not start goes back to the queue, due now. If it cannot, it waits here instead.
     pub(super) fn hand_back(&mut self, key: Key) {
         if !self.hands_back() {
             self.holdings.set(key, State::Waiting);
@@ -595,6 +600,14 @@ impl<J> Ledger<J> {
                 if Rule::UnfitEffectsFail.holds() =>
             {
                 self.void(now, key, Some(cause));
+                return;
+            }
+            (Reply::Refused(_), Sent::Settlement(SettleAction::HandBack { .. }))
+                if self.settings.policy.limit.at_most_once =>
+            {
+                // Nothing went back, and this is the only copy: it runs here.
+                self.is_refused_back = true;
+                self.hand_back(key);
                 return;
             }
             (Reply::Refused(cause) | Reply::Unfit(cause), sent) => {
@@ -834,6 +847,7 @@ impl<J> Ledger<J> {
             return;
         }
         self.draining = true;
+        self.is_refused_back = false;
         if !matches!(self.mode, Mode::Isolated { .. }) {
             self.mode = Mode::Normal;
         }
@@ -931,7 +945,7 @@ impl<J> Delivery<J> {
 
 fn closed_by(reply: Reply) -> Closed {
     match reply {
-        Reply::Gone | Reply::Done => Closed::Gone,
+        Reply::Gone | Reply::Done | Reply::Duplicate => Closed::Gone,
         Reply::Trimmed => Closed::Trimmed,
         Reply::Stolen | Reply::Changed | Reply::Unfit(_) | Reply::Refused(_) => Closed::Stolen,
     }

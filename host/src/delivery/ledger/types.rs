@@ -72,6 +72,8 @@ pub enum Reply {
     Trimmed,
     /// Another host owns it now, or its count is not the one that this host left.
     Stolen,
+    /// A message with its id was handled since the claim: its start was not recorded, and the delivery is as it was.
+    Duplicate,
     /// A value that the attempt read has changed since: nothing was written, and the delivery is as it was.
     Changed,
     /// What the attempt publishes or writes does not fit: a key of it has another type, for this reason.

@@ -336,6 +336,8 @@ impl World<'_> {
             h.hoards = None;
         } else {
             let since = *h.hoards.get_or_insert(now);
+            // A host that stood still looks again first.
+            let since = since.max(h.frozen_until);
             self.audit.require(now <= since + LATELY, || {
                 format!(
                     "host {host} keeps {unstarted} messages since {since:?}, and {soon} start soon"
@@ -354,7 +356,9 @@ impl World<'_> {
         let waited = |entry: Entry| ORIGIN + self.scenario.plans[entry].published < open;
         let is_unread = (0..self.scenario.plans.len())
             .any(|entry| self.store.is_unread(entry) && waited(entry));
-        let has_share = since >= open + share || !is_unread || !self.scenario.faults.is_calm();
+        // The host may know a little before it says so.
+        let has_share =
+            since + ms(1) >= open + share || !is_unread || !self.scenario.faults.is_calm();
         self.audit.require(has_share, || {
             let entry = entry_of(key);
             format!("message {entry} runs isolated, and unread messages had no share of {share:?} before")
