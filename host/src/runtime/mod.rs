@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 
 use crate::delivery::ledger::{Settings as LedgerSettings, Time};
 use crate::delivery::policy::Policy;
-use crate::queue::{self, Guarantee};
+use crate::queue::{self, Guarantee, Queue};
 use crate::rollout::breaker::{BreakerRule, OnBreak};
 use crate::rollout::canary::CanaryRule;
 
@@ -111,16 +111,17 @@ pub struct UntilEmpty {
 }
 
 impl Settings {
-    /// These settings on a queue with this guarantee. In an at-most-once queue, no lease ends, and there
-    /// are no orphans and no due deliveries.
+    /// These settings on this queue. In an at-most-once queue, no lease ends, and there are no orphans and no due
+    /// deliveries.
     #[must_use]
-    fn on(self, guarantee: Guarantee) -> Self {
+    fn on(self, queue: &dyn Queue) -> Self {
+        let guarantee = queue.guarantee();
         match guarantee {
             Guarantee::AtLeastOnce => self,
             Guarantee::AtMostOnce => Self {
                 ledger: LedgerSettings {
                     policy: self.ledger.policy.on(guarantee),
-                    takes_back: false,
+                    takes_back: queue.takes_back(),
                     min_idle: NEVER,
                     orphan_scan: NEVER,
                     due_scan: NEVER,

@@ -274,16 +274,16 @@ impl ListQueue {
 
     /// Where a delivery goes back, and its value there.
     fn destination(&self, settlement: &Settlement) -> Result<(String, Written), list::Error> {
-        let claim = &settlement.claim;
+        let (claim, has_run) = (&settlement.claim, settlement.has_run);
         let back = match settlement.action.parking() {
-            Some((keep, after)) => match self.values.back(claim, keep)? {
+            Some((keep, after)) => match self.values.back(claim, keep, has_run)? {
                 Back::Charged(written) if !after.is_zero() => {
                     return Ok((millis_up(after).to_string(), written));
                 }
                 back => back,
             },
             // The mark of a suspect is in its value: it may go back.
-            None => match self.values.back(claim, 0)? {
+            None => match self.values.back(claim, 0, has_run)? {
                 Back::Unchanged(written) | Back::Charged(written) => Back::Unchanged(written),
             },
         };
@@ -454,6 +454,10 @@ impl Queue for ListQueue {
                 return Ok(taken);
             }
         }
+    }
+
+    fn finds_duplicates(&self) -> bool {
+        self.base.finds_duplicates()
     }
 
     async fn find_duplicates(&self, claims: &mut [Claim]) {
