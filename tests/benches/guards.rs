@@ -247,6 +247,7 @@ fn ledger() -> Ledger<()> {
     let settings = ledger::Settings {
         policy: Policy::default(),
         paused: false,
+        takes_back: true,
         concurrency: 16,
         checked_acks: false,
         batch: 1,

@@ -8,6 +8,7 @@ use hostler_tests::command;
 use hostler_tests::guests::guest;
 use hostler_tests::host::{Ended, Host, HostOptions};
 use hostler_tests::redis::eventually;
+use hostler_tests::witness::Witness;
 use serde_json::json;
 
 use crate::e2e_scene::Scene;
@@ -56,6 +57,81 @@ async fn a_host_with_slow_handlers_holds_few_messages() {
         assert!(held <= 3 + 3, "{held} held for three slots");
     }
     host.drained().await;
+}
+
+/// What a host reads ahead while it is fast, it gives back when it becomes slow: it does not keep it from others.
+#[tokio::test]
+async fn a_host_that_becomes_slow_leaves_its_work_to_an_idle_host() {
+    let mut scene = Scene::new().await;
+    scene.publish_all("ack", 1000).await;
+    let slow = scene.publish_all("sleep:600000,ack", 12).await;
+    let options = scene.host().flags("concurrency=2 timeout=1h");
+    let first = options.ready().await;
+    first.starts(1002).await;
+    let second = options.ready().await;
+    // What it is given starts there, and costs nothing.
+    second.starts(2).await;
+    let witness = Witness::so_far([&first, &second]);
+    let started = slow.iter().filter(|id| witness.starts(id) > 0);
+    assert_eq!(started.count(), 4);
+    let reserved = 2;
+    eventually("each holds what it can start", async || {
+        let pending = scene.raw.pending("orders", "workers").await;
+        let held = |host: &Host| {
+            let consumer = host.consumer();
+            pending
+                .iter()
+                .filter(|held| held.consumer == consumer)
+                .count()
+        };
+        held(&first) <= 2 + reserved && held(&second) <= 2 + reserved
+    })
+    .await;
+    let pending = scene.raw.pending("orders", "workers").await;
+    let parked = pending
+        .iter()
+        .filter(|held| held.consumer == "hostler:parked");
+    assert!(parked.map(|held| held.count).all(|count| count == 0));
+    first.kill().await;
+    second.kill().await;
+}
+
+/// Starts that were recorded ahead are taken back as well: a crash charges what may have started, and no other.
+#[tokio::test]
+async fn a_crash_of_a_host_that_became_slow_gives_up_no_message_that_started_once() {
+    let mut scene = Scene::new().await;
+    let ids = scene.publish_all("nack:0,sleep:2000", 60).await;
+    let options = scene
+        .host()
+        .cap(2)
+        .flags("concurrency=2 timeout=1h min-idle=1s");
+    let victim = options.ready().await;
+    eventually("slow attempts have started", async || {
+        let witness = victim.witness();
+        ids.iter().filter(|id| witness.starts(id) == 2).count() >= 2
+    })
+    .await;
+    eventually("it holds what it can start", async || {
+        let pending = scene.raw.pending("orders", "workers").await;
+        let consumer = victim.consumer();
+        pending
+            .iter()
+            .filter(|held| held.consumer == consumer)
+            .count()
+            <= 4
+    })
+    .await;
+    let victim = victim.kill().await;
+    let before = victim.witness();
+    let heir = options.flag("concurrency", "64").finish().await;
+    let (look, _) = scene.check(&[victim, heir]).await;
+    for id in &ids {
+        let has_run = before.starts(id) == 2;
+        assert!(
+            has_run || look.dead_letters_of(id).is_empty(),
+            "{id} is given up"
+        );
+    }
 }
 
 #[tokio::test]

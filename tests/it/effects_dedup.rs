@@ -15,6 +15,7 @@ type Scene = scene::Scene<()>;
 
 on_both! {
     a_duplicate_is_acknowledged_without_a_run
+    a_duplicate_that_was_handled_since_the_claim_does_not_start
     only_an_ack_of_the_handler_is_remembered
     of_two_duplicates_that_run_at_once_one_has_effects
     a_full_memory_of_ids_says_so_and_loses_nothing
@@ -86,6 +87,30 @@ async fn a_duplicate_is_acknowledged_without_a_run(kind: Kind) {
     })
     .await;
     assert_eq!(host.drain().await.expect_code(0).json()["attempts"], 3);
+}
+
+/// A message may wait for its start long after duplicates of it were looked for.
+async fn a_duplicate_that_was_handled_since_the_claim_does_not_start(kind: Kind) {
+    let scene = Scene::new().await;
+    let first = host(&scene, kind).flags("concurrency=1 timeout=1h").admin();
+    let first = first.ready().await;
+    publish(&scene, kind, "1", "nack:300,ack").await;
+    first.starts(1).await;
+    publish(&scene, kind, "2", "sleep:4000").await;
+    first.starts(2).await;
+    eventually("it waits here for its second start", async || {
+        first.metric("hostler_held") == 2
+    })
+    .await;
+    let second = host(&scene, kind).ready().await;
+    publish(&scene, kind, "1", "ack").await;
+    second.starts(1).await;
+    eventually("the first host finds it out", async || {
+        first.metric("hostler_duplicates_total") == 1
+    })
+    .await;
+    assert_eq!(first.drain().await.expect_code(0).json()["attempts"], 2);
+    assert_eq!(second.drain().await.expect_code(0).json()["attempts"], 1);
 }
 
 async fn only_an_ack_of_the_handler_is_remembered(kind: Kind) {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use hostler_tests::guests::guest;
 use hostler_tests::host::HostOptions;
 use hostler_tests::redis::{RedisOptions, eventually};
+use hostler_tests::witness::Witness;
+use nix::sys::signal::Signal;
 
 use crate::effects_key_value::{PREFIX, host, value};
 use crate::effects_publish::{details, publish};
@@ -117,6 +119,54 @@ async fn a_changed_value_voids_the_attempt_and_its_message_runs_again(kind: Kind
         (&1.into(), &2.into())
     );
     assert!(!scene.exists("orders:dead").await);
+}
+
+/// A value of a list without an id, whose attempt is void while its host stops or is paused: what has started once keeps
+/// its id, and with it its idempotency key.
+async fn a_rerun_keeps_its_id(stops: bool) {
+    let scene = Scene::new().await;
+    let options = checked(&scene, Kind::List).flags("max-deliveries=1");
+    let host = options.ready().await;
+    scene.raw.ask(&format!("SET {PREFIX}n 5")).await;
+    scene.push("orders", b"add:n+sleep:4000").await;
+    host.starts(1).await;
+    eventually("it has read", async || scene.calls("get").await > 0).await;
+    let heir = if stops {
+        host.signal(Signal::SIGTERM);
+        host.logs("draining").await;
+        scene.raw.ask(&format!("SET {PREFIX}n 41")).await;
+        let first = host.ended().await;
+        first.expect_code(0);
+        vec![first, options.until_empty().end().await]
+    } else {
+        scene
+            .raw
+            .ask("HSET {orders}:policy queue.paused true")
+            .await;
+        host.logs("paused: what has not started goes back").await;
+        scene.raw.ask(&format!("SET {PREFIX}n 41")).await;
+        eventually("it is back", async || {
+            scene.raw.number("LLEN orders").await == 1
+        })
+        .await;
+        scene.raw.ask("DEL {orders}:policy").await;
+        host.starts(2).await;
+        vec![host.drain().await]
+    };
+    assert_eq!(value(&scene, "n").await.as_deref(), Some("42"));
+    let witness = Witness::of_all(&heir);
+    assert_eq!(witness.total(), 2);
+    assert_eq!(witness.repeated().len(), 1, "both have one id: {witness:?}");
+}
+
+#[tokio::test]
+async fn a_rerun_that_goes_back_to_a_list_in_a_drain_keeps_its_id() {
+    a_rerun_keeps_its_id(true).await;
+}
+
+#[tokio::test]
+async fn a_rerun_that_goes_back_to_a_list_in_a_pause_keeps_its_id() {
+    a_rerun_keeps_its_id(false).await;
 }
 
 /// A key that is there, is deleted, expires or holds something else counts as changed as well. What an attempt

@@ -349,6 +349,7 @@ pub(crate) fn record(claim: &Arc<Claim>, expect: u32, write: u32) -> Record {
         claim: Arc::clone(claim),
         expect,
         write,
+        is_late: false,
     }
 }
 

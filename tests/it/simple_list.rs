@@ -217,20 +217,74 @@ async fn a_handler_sees_a_delivery_limit_of_one() {
     assert!(outcome.contains("attempt=1 max=1"), "{outcome}");
 }
 
-#[tokio::test]
-async fn a_drained_host_handles_all_values_that_it_took() {
-    let scene = Scene::new().await;
-    for _ in 0..4_000 {
-        push(&scene, &[b"ack"]).await;
+/// Quick values, and then slow ones with the ids `s0`, `s1`, ...
+async fn quick_then_slow(scene: &Scene, quick: usize, slow: usize, body: &str) {
+    for _ in 0..quick {
+        push(scene, &[b"ack"]).await;
     }
-    push(&scene, &[&b"sleep:200"[..]; 8]).await;
-    let host = host(&scene).flag("concurrency", "4").ready().await;
-    host.starts(50).await;
+    for n in 0..slow {
+        push(scene, &[&value(&format!("s{n}"), body)]).await;
+    }
+}
+
+/// What could not run within the deadline of the drain is back on the list, in its order.
+#[tokio::test]
+async fn a_drained_host_handles_the_values_that_it_started_and_gives_back_the_others() {
+    let scene = Scene::new().await;
+    quick_then_slow(&scene, 1_000, 200, "sleep:1000").await;
+    let host = host(&scene).flags("concurrency=4 drain-timeout=20s");
+    let host = host.ready().await;
+    eventually("a slow one has started", async || {
+        host.witness().starts("s0") > 0
+    })
+    .await;
     let ended = host.drained().await;
     let attempts = ended.json()["attempts"].as_i64().unwrap();
-    // No value is lost: each was handled, or never taken.
+    // No value is lost: each was handled, or is there.
     assert_eq!(ended.json()["acked"], attempts);
-    assert_eq!(attempts + scene.raw.number("LLEN jobs").await, 4_008);
+    let left = scene.list(KEY).await;
+    assert_eq!(attempts + left.len() as i64, 1_200);
+    let slow: Vec<Vec<u8>> = (0..200)
+        .filter(|n| ended.witness().starts(&format!("s{n}")) == 0)
+        .map(|n| value(&format!("s{n}"), "sleep:1000"))
+        .collect();
+    let left: Vec<_> = left.into_iter().rev().collect();
+    assert_eq!(left, slow);
+}
+
+#[tokio::test]
+async fn a_host_that_becomes_slow_gives_back_values_that_it_has_not_started() {
+    let scene = Scene::new().await;
+    quick_then_slow(&scene, 1_000, 30, "sleep:600000").await;
+    let options = host(&scene).flags("concurrency=2 timeout=1h");
+    let host = options.ready().await;
+    host.starts(1_002).await;
+    // Two run, and two have a place each.
+    eventually("the others are back", async || {
+        scene.raw.number("LLEN jobs").await >= 26
+    })
+    .await;
+    let other = options.ready().await;
+    other.starts(2).await;
+    host.kill().await;
+    other.kill().await;
+}
+
+/// A user who may not write to the list loses nothing either: what cannot go back runs.
+#[tokio::test]
+async fn what_the_list_refuses_to_take_back_runs_before_the_host_stops() {
+    let scene = Scene::new().await;
+    quick_then_slow(&scene, 1_000, 20, "sleep:100").await;
+    scene.raw.ask("ACL SETUSER default -rpush").await;
+    let host = host(&scene).flag("concurrency", "2").ready().await;
+    eventually("a slow one has started", async || {
+        host.witness().starts("s0") > 0
+    })
+    .await;
+    let ended = host.drained().await;
+    let attempts = ended.json()["attempts"].as_i64().unwrap();
+    assert_eq!(ended.json()["acked"], attempts);
+    assert_eq!(attempts + scene.raw.number("LLEN jobs").await, 1_020);
 }
 
 #[tokio::test]

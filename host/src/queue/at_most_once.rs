@@ -6,8 +6,10 @@
 //!
 //! Messages expire by the server's clock, as in every queue: housekeeping reads it.
 //!
-//! Dies here: the messages that the host took and has not finished are lost, without a trace.
+//! Dies here: the messages that the host took and has not finished are lost, without a trace. A host that stops, or
+//! becomes slow, gives back what has not started, if its source takes it.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,6 +36,9 @@ use crate::redis::script_reply::reply_of;
 use crate::wire::Raw;
 use crate::wire::list::{self, Framing};
 
+/// After how many bytes a command that puts values back has enough.
+const BACK_MAX: usize = 1 << 20;
+
 /// A source of messages that are forgotten.
 #[async_trait]
 pub trait Source: fmt::Debug + Send + Sync + 'static {
@@ -51,6 +56,20 @@ pub trait Source: fmt::Debug + Send + Sync + 'static {
 
     /// Take nothing more from the server.
     fn stop(&self);
+
+    /// Whether values that no handler has started can go back.
+    fn takes_back(&self) -> bool {
+        false
+    }
+
+    /// Put values back where they were, the first one first. After an error nothing went back. If that is not known, they
+    /// count as gone: they must not be there twice.
+    ///
+    /// # Errors
+    /// The source refuses them, or cannot be reached.
+    async fn give_back(&self, _values: &[Bytes]) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// How many values wait.
     ///
@@ -132,6 +151,46 @@ impl<S: Source> AtMostOnce<S> {
         })
     }
 
+    /// Put back what no handler has started. What was taken first is the next one to be taken.
+    async fn give_back(&self, settlements: &[Settlement], replies: &mut Replies) {
+        let goes_back = |place: &usize| {
+            let action = &settlements[*place].action;
+            replies[*place].is_none() && matches!(action, SettleAction::HandBack { .. })
+        };
+        let mut places: Vec<usize> = (0..settlements.len()).filter(goes_back).collect();
+        // Their ids count up.
+        places.sort_unstable_by_key(|place| Reverse(settlements[*place].claim.id));
+        let value_of = |place: &usize| match &settlements[*place].claim.raw {
+            Raw::Value(value) => value.clone(),
+            Raw::Fields(_) => Bytes::new(),
+        };
+        let mut rest = &places[..];
+        let mut refusal: Option<String> = None;
+        while !rest.is_empty() {
+            let (mut values, mut size) = (Vec::new(), 0);
+            for place in rest {
+                let value = value_of(place);
+                if !values.is_empty() && size + value.len() > BACK_MAX {
+                    break;
+                }
+                size += value.len();
+                values.push(value);
+            }
+            let (some, others) = rest.split_at(values.len());
+            if refusal.is_none() {
+                let gave = self.source.give_back(&values).await;
+                refusal = gave.err().map(|error| error.to_string());
+            }
+            for place in some {
+                replies[*place] = Some(match &refusal {
+                    Some(cause) => Reply::Refused(cause.clone()),
+                    None => Reply::Done,
+                });
+            }
+            rest = others;
+        }
+    }
+
     /// A delivery with one start. The starts in its headers were in other queues.
     fn claim(&self, value: Value) -> Claim {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -166,6 +225,10 @@ impl<S: Source> Queue for AtMostOnce<S> {
 
     fn guarantee(&self) -> Guarantee {
         Guarantee::AtMostOnce
+    }
+
+    fn takes_back(&self) -> bool {
+        self.source.takes_back()
     }
 
     fn time(&self) -> Arc<ServerTime> {
@@ -208,7 +271,7 @@ impl<S: Source> Queue for AtMostOnce<S> {
         Ok(())
     }
 
-    /// A discarded message is gone already; no message can go anywhere. The effects of a handled one
+    /// A discarded message is gone already; one that has not started may go back. The effects of a handled one
     /// happen now. If their answer is lost, they may happen again.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Reply>, Error> {
         let acts = |settlement: &Settlement| {
@@ -219,9 +282,11 @@ impl<S: Source> Queue for AtMostOnce<S> {
         let one = |settlement: &Settlement| match settlement.action {
             _ if acts(settlement) => None,
             SettleAction::Acknowledge | SettleAction::Discard(_) => Some(Reply::Done),
+            SettleAction::HandBack { .. } if self.source.takes_back() => None,
             _ => Some(Reply::Gone),
         };
         let mut replies: Replies = settlements.iter().map(one).collect();
+        self.give_back(settlements, &mut replies).await;
         let acting: Vec<usize> = (0..settlements.len())
             .filter(|place| acts(&settlements[*place]))
             .collect();

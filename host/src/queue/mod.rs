@@ -67,6 +67,8 @@ pub struct Record {
     pub expect: u32,
     /// The native count to write.
     pub write: u32,
+    /// It is long since duplicates of the message were looked for: look again first.
+    pub is_late: bool,
 }
 
 /// How a delivery leaves this host, other than by a plain acknowledgement.
@@ -88,6 +90,8 @@ pub struct Settlement {
     /// What happens with the acknowledgement of a handler, all of it or nothing; `None` = no handler
     /// acknowledged it.
     pub effects: Option<Arc<Effects>>,
+    /// A handler has run the message on this host, charged or not: it keeps its id.
+    pub has_run: bool,
 }
 
 impl Settlement {
@@ -101,6 +105,7 @@ impl Settlement {
             log: None,
             expires_at_ms: None,
             effects: None,
+            has_run: false,
         }
     }
 
@@ -370,6 +375,16 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     /// Find the claims whose message was handled already, if duplicates are looked for. Where Redis does
     /// not answer nothing is found: the acknowledgement looks again.
     async fn find_duplicates(&self, _claims: &mut [Claim]) {}
+
+    /// Whether duplicates are looked for.
+    fn finds_duplicates(&self) -> bool {
+        false
+    }
+
+    /// Whether a delivery that has not started can go back.
+    fn takes_back(&self) -> bool {
+        true
+    }
 
     /// Record starts: one reply for each. Renews the lease as well. Several calls may be under way, about different
     /// deliveries.

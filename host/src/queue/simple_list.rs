@@ -4,8 +4,12 @@
 //! number of bytes. Where nothing waits, the host waits for one value (`BLMPOP`). A host that dies loses the
 //! values that it took.
 //!
+//! What has not started goes back to the end at which it was taken, in its order, when the host drains, is paused, or
+//! becomes slow (`RPUSH`).
+//!
 //! Crash windows: once Redis has taken a value off the list, it exists only on its way here and in this
-//! host. A lost reply (a broken connection, a missed deadline) loses its values.
+//! host. A lost reply (a broken connection, a missed deadline) loses its values. A value that goes back is sent once: if
+//! the answer is lost, it is back, or lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tracing::warn;
 
 use super::at_most_once::{AtMostOnce, Source, Value};
 use super::byte_bounds::{ByteBounds, HANDLED, held_max};
@@ -194,6 +199,35 @@ impl Source for SimpleList {
 
     fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
+    }
+
+    fn takes_back(&self) -> bool {
+        true
+    }
+
+    async fn give_back(&self, values: &[Bytes]) -> Result<(), Error> {
+        const COMMAND: &str = "RPUSH";
+        let mut push = redis::cmd(COMMAND);
+        push.arg(&*self.key);
+        for value in values {
+            push.arg(&value[..]);
+        }
+        let Err(error) = self.commands.call(COMMAND, &push).await else {
+            return Ok(());
+        };
+        let values = values.len();
+        match error.class() {
+            Class::Reconnect => {
+                warn!(%error, values, "no answer: these values are back on the list, or lost");
+                Ok(())
+            }
+            _ => {
+                let hint = "grant the user `+rpush`";
+                let hint = error.is_missing_right().then_some(hint);
+                warn!(%error, values, hint, "values cannot go back to the list: they run here");
+                Err(error)
+            }
+        }
     }
 
     async fn waiting(&self) -> Result<u64, Error> {

@@ -56,6 +56,8 @@ pub struct Shared {
     pub splits: AtomicU64,
     /// How long a lease lasts without renewal.
     pub min_idle: Time,
+    /// After how long duplicates are looked for once more before a start; `None` = they are not looked for.
+    pub look_max: Option<Time>,
     /// The driver's clock.
     pub clock: Clock,
     /// Asked before each start.
@@ -63,6 +65,9 @@ pub struct Shared {
     /// The output of guests goes here.
     pub logs: LogSink,
 }
+
+/// A start that comes later after the look for duplicates waits for another look.
+pub(super) const LOOK_MAX: Time = Time::from_millis(100);
 
 /// The slot that may run elsewhere.
 const LENT: usize = 0;
@@ -144,16 +149,22 @@ impl Shared {
         }
     }
 
-    /// How many messages are being handled now.
-    pub(super) fn running(&self) -> usize {
+    /// In how many slots handlers run now, and for how many messages.
+    pub(super) fn occupied(&self) -> (usize, usize) {
         let running = self.slots.iter().map(|slot| &slot.running);
-        running.map(|count| count.load(Ordering::Relaxed)).sum()
+        let running = running.map(|count| count.load(Ordering::Relaxed));
+        running.fold((0, 0), |(slots, all), here| {
+            (slots + usize::from(here > 0), all + here)
+        })
     }
 
     /// The attempt of a ticket whose slot need not ask the driver. Rule 12: nothing starts unless its
-    /// lease was confirmed within `min_idle`. With an older lease the slot asks; the record confirms it.
+    /// lease was confirmed within `min_idle`. With an older lease the slot asks; the record confirms it. It also asks if a
+    /// duplicate may have been handled since the last look.
     fn sure_attempt(&self, ticket: &Ticket, now: Time) -> Option<u32> {
-        ticket.attempt.filter(|_| self.has_lease(ticket, now))
+        let is_late = |max: Time| now.saturating_sub(ticket.looked) >= max;
+        let is_sure = self.has_lease(ticket, now) && !self.look_max.is_some_and(is_late);
+        ticket.attempt.filter(|_| is_sure)
     }
 
     fn has_lease(&self, ticket: &Ticket, now: Time) -> bool {

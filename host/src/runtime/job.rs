@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::delivery::effect::Effects;
+use crate::delivery::ledger::Time;
 use crate::delivery::trace::Trace;
 use crate::queue::Claim;
 
@@ -17,6 +18,10 @@ pub struct Job {
     pub last: Option<Box<LastAttempt>>,
     /// The effects of the attempt that ended in an ack; `None` = none has, or its queue takes no effects.
     pub effects: Option<Arc<Effects>>,
+    /// A handler has run it here.
+    pub has_run: bool,
+    /// When duplicates were last looked for.
+    pub looked: Time,
 }
 
 /// An attempt that did not end in an ack.
@@ -38,6 +43,8 @@ impl Job {
             claim: Arc::new(claim),
             last: None,
             effects: None,
+            has_run: false,
+            looked: Time::ZERO,
         }
     }
 

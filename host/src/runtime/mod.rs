@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use crate::delivery::ledger::Settings as LedgerSettings;
 use crate::delivery::policy::Policy;
-use crate::queue::{self, Guarantee};
+use crate::queue::{self, Guarantee, Queue};
 use crate::rollout::breaker::{BreakerRule, OnBreak};
 use crate::rollout::canary::CanaryRule;
 
@@ -108,15 +108,17 @@ pub struct UntilEmpty {
 }
 
 impl Settings {
-    /// These settings on a queue with this guarantee. In an at-most-once queue, no lease ends, and there
-    /// are no orphans and no due deliveries.
+    /// These settings on this queue. In an at-most-once queue, no lease ends, and there are no orphans and no due
+    /// deliveries.
     #[must_use]
-    fn on(self, guarantee: Guarantee) -> Self {
+    fn on(self, queue: &dyn Queue) -> Self {
+        let guarantee = queue.guarantee();
         match guarantee {
             Guarantee::AtLeastOnce => self,
             Guarantee::AtMostOnce => Self {
                 ledger: LedgerSettings {
                     policy: policy_on(self.ledger.policy, guarantee),
+                    takes_back: queue.takes_back(),
                     min_idle: NEVER,
                     orphan_scan: NEVER,
                     due_scan: NEVER,
@@ -134,6 +136,7 @@ impl Settings {
                 policy,
                 checked_acks: false,
                 paused: false,
+                takes_back: true,
                 concurrency: 16,
                 batch: 1,
                 prefetch_max: 4096,

@@ -8,6 +8,7 @@ use tracing::{debug, error, info, warn};
 use crate::delivery::ledger::{
     Closed, Delivery, HaltCause, Key, Note, Origin, SettleAction, TurnedAway,
 };
+use crate::delivery::message::Message;
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{Disposition, Policy};
@@ -93,9 +94,14 @@ impl Reporter {
             );
         }
         if delivery.turned_away == Some(TurnedAway::Duplicate) {
-            self.metrics.duplicates.inc();
-            debug!(message_id = printable(&message.id), "handled already");
+            self.duplicate(message);
         }
+    }
+
+    /// A message with its id was handled.
+    pub(super) fn duplicate(&self, message: &Message) {
+        self.metrics.duplicates.inc();
+        debug!(message_id = printable(&message.id), "handled already");
     }
 
     pub(super) fn taken(&self, taken: &Taken) {

@@ -22,6 +22,8 @@ pub struct Ticket {
     pub is_decoded: AtomicBool,
     /// The attempt, if a slot may start it without asking.
     pub attempt: Option<u32>,
+    /// When duplicates were last looked for.
+    pub looked: Time,
     /// When the lease was last confirmed, in microseconds of the clock.
     leased_us: AtomicU64,
     state: AtomicU32,
@@ -45,6 +47,7 @@ impl Ticket {
             expires_at_ms: None,
             is_decoded: AtomicBool::new(false),
             attempt,
+            looked: leased,
             leased_us: AtomicU64::new(micros(leased)),
             state: AtomicU32::new(QUEUED),
             decided: Notify::new(),
@@ -58,6 +61,12 @@ impl Ticket {
             expires_at_ms,
             ..self
         }
+    }
+
+    /// The same where duplicates were last looked for at this time.
+    #[must_use]
+    pub fn looked(self, looked: Time) -> Self {
+        Self { looked, ..self }
     }
 
     /// The slot takes it. False if the driver has taken it back.

@@ -408,6 +408,34 @@ impl Worker {
         }
     }
 
+    /// Record starts. Before a late one, duplicates are looked for once more: another host may have handled one since the
+    /// claim.
+    async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
+        let late = records.iter().filter(|record| record.is_late);
+        let mut late: Vec<Claim> = late.map(|record| Claim::clone(&record.claim)).collect();
+        if !late.is_empty() {
+            self.queue.find_duplicates(&mut late).await;
+        }
+        late.retain(|claim| claim.is_duplicate);
+        if late.is_empty() {
+            return self.queue.record(records).await;
+        }
+        let handled: FxHashSet<DeliveryId> = late.iter().map(|claim| claim.id).collect();
+        let is_new = |record: &&Record| !handled.contains(&record.claim.id);
+        let new: Vec<Record> = records.iter().filter(is_new).cloned().collect();
+        let recorded = match new.is_empty() {
+            true => Vec::new(),
+            false => self.queue.record(&new).await?,
+        };
+        let mut recorded = recorded.into_iter();
+        let replies = records.iter().map(|record| match is_new(&record) {
+            // There is a reply to each.
+            true => recorded.next().unwrap_or(Reply::Stolen),
+            false => Reply::Duplicate,
+        });
+        Ok(replies.collect())
+    }
+
     async fn ask(&self, request: &mut Request) -> Result<Answer, Error> {
         let queue = &self.queue;
         Ok(match request {
@@ -429,7 +457,7 @@ impl Worker {
                 queue.find_duplicates(&mut taken.claims).await;
                 Answer::Taken(taken)
             }
-            Request::Record(keys, records) => replies(keys, queue.record(records).await?),
+            Request::Record(keys, records) => replies(keys, self.record(records).await?),
             Request::Acknowledge(keys, claims, is_late) => {
                 match is_late {
                     true => queue.acknowledge_late(claims).await?,

@@ -204,9 +204,8 @@ section! { "Queue";
         .kinds(&AT_LEAST_ONCE)
         .loses(|_| &[Reason::MaxLen]);
 
-    /// Whether the queue is paused: hosts read nothing from it, and hand back uncharged what has not started; on a
-    /// queue at most once, they run it. Running attempts end. `hostler pause` and `hostler resume` set this as a
-    /// policy.
+    /// Whether the queue is paused: hosts read nothing from it, and hand back uncharged what has not started; of a
+    /// channel, they run it. Running attempts end. `hostler pause` and `hostler resume` set this as a policy.
     PAUSED: bool = ("queue.paused", "BOOL")
         .live()
         .flag("paused")

@@ -150,6 +150,10 @@ impl Base {
         })
     }
 
+    pub(super) fn finds_duplicates(&self) -> bool {
+        self.dedup.is_some()
+    }
+
     pub(super) fn contact(&self) -> Contact {
         Contact {
             connections_opened: self.commands.opened() + self.fetches.opened(),

@@ -71,7 +71,12 @@ pub(super) async fn shorten<Q: AtLeastOnce>(
             done.refusals += 1;
             return Ok(());
         }
-        Reply::Gone | Reply::Trimmed | Reply::Stolen | Reply::Changed | Reply::Unfit(_) => {
+        Reply::Gone
+        | Reply::Trimmed
+        | Reply::Stolen
+        | Reply::Duplicate
+        | Reply::Changed
+        | Reply::Unfit(_) => {
             return Ok(());
         }
     }
@@ -158,7 +163,11 @@ async fn give_up<Q: AtLeastOnce>(
                 overflow.is_refusing.store(false, Ordering::Relaxed);
             }
             // Only what a handler read can have changed, and only what it writes can be unfit.
-            Reply::Trimmed | Reply::Stolen | Reply::Changed | Reply::Unfit(_) => {}
+            Reply::Trimmed
+            | Reply::Stolen
+            | Reply::Duplicate
+            | Reply::Changed
+            | Reply::Unfit(_) => {}
         }
     }
     *overflow.open() = back.clone();

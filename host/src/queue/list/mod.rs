@@ -277,16 +277,16 @@ impl ListQueue {
 
     /// Where a delivery goes back, and its value there.
     fn destination(&self, settlement: &Settlement) -> Result<(String, Written), list::Error> {
-        let claim = &settlement.claim;
+        let (claim, has_run) = (&settlement.claim, settlement.has_run);
         let back = match settlement.action.parking() {
-            Some((keep, after)) => match self.values.back(claim, keep)? {
+            Some((keep, after)) => match self.values.back(claim, keep, has_run)? {
                 Back::Charged(written) if !after.is_zero() => {
                     return Ok((millis_up(after).to_string(), written));
                 }
                 back => back,
             },
             // The mark of a suspect is in its value: it may go back.
-            None => match self.values.back(claim, 0)? {
+            None => match self.values.back(claim, 0, has_run)? {
                 Back::Unchanged(written) | Back::Charged(written) => Back::Unchanged(written),
             },
         };
@@ -458,6 +458,10 @@ impl Queue for ListQueue {
         }
     }
 
+    fn finds_duplicates(&self) -> bool {
+        self.base.finds_duplicates()
+    }
+
     async fn find_duplicates(&self, claims: &mut [Claim]) {
         at_least_once::find_duplicates(self, claims).await;
     }
@@ -603,8 +607,9 @@ impl AtLeastOnce for ListQueue {
                 Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
             }
         }
-        // The last one put at the front is the first one claimed: the newest go back first.
-        back.extend(front.into_iter().rev());
+        // The last one put at the front is the first one claimed: the newest go back first. Numbers of tokens count up.
+        front.sort_by_key(|(place, ..)| std::cmp::Reverse(settlements[*place].claim.id));
+        back.extend(front);
         let keys = &self.keys;
         let size = |index: usize| 2 * back[index].2.value.len();
         let mut batches = batches(&all_of(&back), size, |indexes| {

@@ -79,7 +79,7 @@ pub(super) struct Written {
 /// A delivery that goes back.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Back {
-    /// It never started here: the same value.
+    /// It was not charged here: the same value. If it has run, it carries its id.
     Unchanged(Written),
     /// It did: the value with the new count.
     Charged(Written),
@@ -144,11 +144,27 @@ impl Values {
         }
     }
 
-    /// A delivery that goes back with this native count.
-    pub(super) fn back(&self, claim: &Claim, keep: u32) -> Result<Back, frame::Error> {
+    /// A delivery that goes back with this native count, and whether a handler has run it here.
+    pub(super) fn back(
+        &self,
+        claim: &Claim,
+        keep: u32,
+        has_run: bool,
+    ) -> Result<Back, frame::Error> {
         let token = Token::of(claim.id);
-        let starts = self.starts(claim, keep);
-        if starts <= self.starts_before(claim) {
+        let (starts, before) = (self.starts(claim, keep), self.starts_before(claim));
+        if starts <= before {
+            let headers = &claim.message.headers;
+            if has_run && message_id(headers).is_none() {
+                // Its idempotency key stays the same: both are made of its id.
+                let crashes = crashes(token, headers);
+                let expires = claim.expires_at_ms;
+                if let Some(written) =
+                    self.write(token, value_of(claim), before, crashes, expires)?
+                {
+                    return Ok(Back::Unchanged(written));
+                }
+            }
             return Ok(Back::Unchanged(self.unchanged(token, claim)?));
         }
         // Its handler has answered: the message is not a suspect.
@@ -215,8 +231,10 @@ impl Values {
         if let Some(at) = expires_at_ms {
             headers.set(EXPIRES_AT, at.to_string());
         }
-        headers.set(RETRY_COUNT, starts.to_string());
-        headers.set(RUSTSTREAM_RETRY_COUNT, starts.to_string());
+        if starts > 0 {
+            headers.set(RETRY_COUNT, starts.to_string());
+            headers.set(RUSTSTREAM_RETRY_COUNT, starts.to_string());
+        }
         headers.remove(CRASHES);
         if crashes > 0 {
             headers.push(CRASHES, crashes.to_string());

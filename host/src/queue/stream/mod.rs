@@ -636,6 +636,10 @@ impl Queue for StreamQueue {
         Ok(taken)
     }
 
+    fn finds_duplicates(&self) -> bool {
+        self.base.finds_duplicates()
+    }
+
     async fn find_duplicates(&self, claims: &mut [Claim]) {
         at_least_once::find_duplicates(self, claims).await;
     }

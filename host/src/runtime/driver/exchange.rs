@@ -12,7 +12,7 @@ use tracing::{debug, info, warn};
 use super::{BRIEF, Driver};
 use crate::delivery::ledger::{Action, Delivery, Event, Key, Note, Reply, SettleAction, Time};
 use crate::delivery::millis::millis;
-use crate::delivery::outcome::{FaultKind, Outcome};
+use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::queue::{Claim, Guarantee, Record, Repair, Settlement, Taken};
 use crate::redis::{Class, Error};
 use crate::runtime::errands;
@@ -73,11 +73,17 @@ impl Driver {
                 leased,
             } => self.release(key, attempt, leased),
             Action::Record { key, expect, write } => {
-                if let Some(claim) = self.claim(key) {
+                if let Some(job) = self.ledger.job_mut(key) {
+                    let look_max = self.shared.look_max;
+                    let is_late = look_max.is_some_and(|max| now.saturating_sub(job.looked) >= max);
+                    if is_late {
+                        job.looked = now;
+                    }
                     let record = Record {
-                        claim,
+                        claim: Arc::clone(&job.claim),
                         expect,
                         write,
+                        is_late,
                     };
                     self.outbox.records.push((key, record));
                 }
@@ -137,7 +143,8 @@ impl Driver {
             return;
         };
         let claim = Arc::clone(&job.claim);
-        let ticket = Ticket::new(key, claim, attempt, leased).expires(job.expires_at_ms);
+        let ticket = Ticket::new(key, claim, attempt, leased);
+        let ticket = ticket.expires(job.expires_at_ms).looked(job.looked);
         let ticket = Arc::new(ticket);
         self.tickets.insert(key, Arc::clone(&ticket));
         self.released.push(ticket);
@@ -174,6 +181,7 @@ impl Driver {
             log: log.filter(|_| is_dead_letter),
             expires_at_ms: job.expires_at_ms,
             effects: job.effects.clone(),
+            has_run: job.has_run,
         };
         let outbox = &mut self.outbox;
         match is_dead_letter {
@@ -344,6 +352,10 @@ impl Driver {
         let started = job.as_deref().map(|job| (job, attempt));
         self.reporter.finished(started, &report);
         let mut panicked = None;
+        if let Some(job) = &mut job {
+            let is_unstarted = |fault: &Fault| fault.kind == FaultKind::Instantiation;
+            job.has_run |= !matches!(&report.outcome, Outcome::Fault(fault) if is_unstarted(fault));
+        }
         if report.outcome == Outcome::Ack
             && self.settings.ledger.checked_acks
             && let Some(job) = &mut job
@@ -422,7 +434,7 @@ impl Driver {
                 }
                 let event = Event::Fetched {
                     leased: sent,
-                    deliveries: self.deliveries(claims),
+                    deliveries: self.deliveries(sent, claims),
                     more,
                 };
                 self.ledger.apply(now, event);
@@ -457,6 +469,11 @@ impl Driver {
             }
             (_, Some(Answer::Replies(replies))) => {
                 for (key, reply) in replies {
+                    if reply == Reply::Duplicate
+                        && let Some(job) = self.ledger.job(key)
+                    {
+                        self.reporter.duplicate(&job.claim.message);
+                    }
                     let event = Event::Recorded {
                         key,
                         leased: sent,
@@ -494,7 +511,7 @@ impl Driver {
 
     /// Due deliveries or orphans are here.
     fn took(&mut self, now: Time, kind: Kind, leased: Time, taken: Taken) {
-        let deliveries = self.deliveries(taken.claims);
+        let deliveries = self.deliveries(leased, taken.claims);
         let event = match kind {
             Kind::Due => Event::DueTaken {
                 leased,
@@ -611,13 +628,15 @@ impl Driver {
     }
 
     /// The deliveries of these claims, after the gate.
-    fn deliveries(&self, claims: Vec<Claim>) -> Vec<Delivery<Job>> {
+    /// The deliveries of claims that were sent for at this time: duplicates were looked for after that.
+    fn deliveries(&self, sent: Time, claims: Vec<Claim>) -> Vec<Delivery<Job>> {
         if claims.is_empty() {
             return Vec::new();
         }
         let now_ms = self.gate.now_ms();
         let delivery = |claim| {
-            let delivery = self.gate.at_claim(claim, now_ms);
+            let mut delivery = self.gate.at_claim(claim, now_ms);
+            delivery.job.looked = sent;
             self.reporter.claimed(&delivery, now_ms);
             delivery
         };

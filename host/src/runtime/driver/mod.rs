@@ -18,7 +18,7 @@ use crate::delivery::ledger::{Event, Key, Ledger, Time};
 use crate::queue::{Guarantee, Queue};
 use crate::runtime::connection::Connection;
 use crate::runtime::errands::Errands;
-use crate::runtime::executor::{self, Shared, Slots};
+use crate::runtime::executor::{self, LOOK_MAX, Shared, Slots};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Handler, SlotEvent};
 use crate::runtime::job::Job;
@@ -116,7 +116,7 @@ impl Driver {
         health: Health,
         attempts: &tokio::runtime::Handle,
     ) -> Self {
-        let mut settings = settings.on(queue.guarantee());
+        let mut settings = settings.on(&*queue);
         let clock = Clock::start();
         let concurrency = settings.ledger.concurrency;
         // The prefetch and a few reserved places bound what the ledger releases at once.
@@ -132,6 +132,7 @@ impl Driver {
             batches: AtomicU64::new(0),
             splits: AtomicU64::new(0),
             min_idle: settings.ledger.min_idle,
+            look_max: queue.finds_duplicates().then_some(LOOK_MAX),
             clock,
             gate: gate.clone(),
             logs: LogSink::Tracing,
@@ -244,7 +245,8 @@ impl Driver {
             self.monitored(now, RolloutMonitor::evaluate);
             self.reporter.contact(self.queue.contact());
             self.reporter.relayed(self.queue.relayed());
-            let running = self.shared.running();
+            let (slots, running) = self.shared.occupied();
+            self.ledger.occupied(slots, running);
             let batches = self.shared.batches.swap(0, Ordering::Relaxed);
             let splits = self.shared.splits.swap(0, Ordering::Relaxed);
             self.reporter

@@ -1,5 +1,6 @@
 //! What a host holds, and in which state each delivery is.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use rustc_hash::FxBuildHasher;
@@ -69,6 +70,8 @@ pub(super) enum State {
     /// Given to the executor. It may start this attempt without asking.
     Released {
         attempt: Option<u32>,
+        /// Its place among all that were given to the executor: slots take them in this order.
+        place: u64,
         /// Its start was recorded before a slot was free for it.
         is_ahead: bool,
     },
@@ -270,6 +273,13 @@ impl<J> Holdings<J> {
         all
     }
 
+    /// What the executor may not have started, in normal traffic: what it starts last comes first.
+    pub(super) fn last_released(&self) -> Vec<Key> {
+        let mut all: Vec<(u64, Key)> = self.iter().filter_map(released).collect();
+        all.sort_unstable_by_key(|(place, _)| Reverse(*place));
+        all.into_iter().map(|(_, key)| key).collect()
+    }
+
     /// The counts, counted again.
     #[cfg(test)]
     pub(super) fn recounted(&self) -> StateCounts {
@@ -287,6 +297,15 @@ impl<J> Holdings<J> {
         }
         let is_first = |held: &&Held<J>| matches!(held.state, State::Settling { tries: 0, .. });
         self.held.values().filter(is_first).count()
+    }
+}
+
+fn released<J>((key, held): (Key, &Held<J>)) -> Option<(u64, Key)> {
+    // The others are asked for already.
+    let is_wanted = held.lane == Lane::Normal && held.lost.is_none() && held.successor.is_none();
+    match held.state {
+        State::Released { place, .. } if is_wanted => Some((place, key)),
+        _ => None,
     }
 }
 

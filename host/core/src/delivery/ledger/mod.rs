@@ -26,7 +26,8 @@
 //! - Every start except the first one of a fresh delivery is recorded in Redis before it happens.
 //! - A delivery has at most one running attempt here.
 //! - The ledger forgets a delivery only after Redis said what became of it.
-//! - The prefetch, the concurrency and a few reserved places bound how much a host holds.
+//! - The prefetch, the concurrency and a few reserved places bound how much a host holds. What does not start soon
+//!   goes back.
 //!
 //! `docs/attempts.md` has the rules in words. This file decides what a host reads and what may run
 //! now; `steps` takes one delivery from its claim to its settlement.
@@ -61,9 +62,13 @@ use intake::Intake;
 /// handler.
 const SETTLING_MAX: usize = 8192;
 
-/// Places beyond the prefetch that only orphans and due deliveries may take, so that a saturated
-/// host still takes them.
-const RESERVED: usize = 1;
+/// A place beyond the prefetch that only orphans and due deliveries may take, so that a saturated host still takes
+/// them.
+const FOR_DUE: usize = 1;
+
+/// The same with another place, which only orphans may take: due deliveries, of which there may always be more, never
+/// keep them out.
+const FOR_ORPHANS: usize = 2;
 
 /// A starting host serves normal traffic for this long before its first suspect, if there is any
 /// traffic. This is longer than a claim and a short handler take: so a message that kills its host at
@@ -79,6 +84,12 @@ pub struct Ledger<J> {
     ready: VecDeque<Key>,
     /// Starts are being recorded ahead, until there are enough of them: so a request has many.
     records_ahead: bool,
+    /// How many deliveries the executor was given.
+    released: u64,
+    /// Slots in which handlers run, and for how many messages.
+    occupied: (usize, usize),
+    /// An at-most-once queue did not take something back.
+    is_refused_back: bool,
     /// Suspects that must run isolated, those with the fewest charges first.
     isolated: VecDeque<Key>,
     mode: Mode,
@@ -161,6 +172,9 @@ impl<J> Ledger<J> {
             holdings: Holdings::default(),
             ready: VecDeque::new(),
             records_ahead: false,
+            released: 0,
+            occupied: (0, 0),
+            is_refused_back: false,
             isolated: VecDeque::new(),
             draining: false,
             leftovers: Leftovers::Unknown,
@@ -318,7 +332,12 @@ impl<J> Ledger<J> {
                 self.confirmed(now, leased, replies);
             }
             Event::Offline => self.intake.offline(now),
-            Event::Online => self.intake.online(now, self.settings.min_idle),
+            Event::Online => {
+                self.intake.online(now, self.settings.min_idle);
+                if self.is_closing() {
+                    self.give_back_waiting();
+                }
+            }
             Event::Readopted { leased, replies } => {
                 self.looked_for(&replies, false);
                 self.confirmed(now, leased, replies);
@@ -344,6 +363,11 @@ impl<J> Ledger<J> {
         }
     }
 
+    /// In so many slots handlers run, for so many messages.
+    pub fn occupied(&mut self, slots: usize, messages: usize) {
+        self.occupied = (slots, messages);
+    }
+
     /// Append to `out` what to do now.
     pub fn poll(&mut self, now: Time, out: &mut Vec<Action<J>>) {
         if let Some(halt) = &mut self.halt {
@@ -351,6 +375,7 @@ impl<J> Ledger<J> {
         }
         self.retry_refused(now);
         self.advance_mode(now);
+        self.give_back_excess(now);
         self.release();
         self.take_in(now);
         out.append(&mut self.out);
@@ -364,7 +389,10 @@ impl<J> Ledger<J> {
             Mode::Share { until } if !self.isolated.is_empty() => Some(until),
             _ => None,
         };
-        [refused, share, self.intake_deadline()]
+        // An attempt that does not end is no event.
+        let is_early = self.intake.is_online() && self.hands_back() && self.holds_more_than_start();
+        let window = is_early.then(|| self.intake.rate.ends());
+        [refused, share, window, self.intake_deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -376,8 +404,13 @@ impl<J> Ledger<J> {
 
     /// Whether a delivery that has not started can go back to the queue. If not, the host runs it,
     /// draining or not.
+    ///
+    /// What an at-most-once queue handed out is nowhere else. While the server is away, or after it refused to take
+    /// something back, the host runs what it has: that loses nothing.
     fn hands_back(&self) -> bool {
-        !self.settings.policy.limit.at_most_once
+        let is_only_copy = self.settings.policy.limit.at_most_once;
+        let may_fail = !self.intake.is_online() || self.is_refused_back;
+        self.settings.takes_back && !(is_only_copy && may_fail)
     }
 
     /// Whether nothing may start anymore: the host drains and hands back what it holds.
@@ -421,7 +454,6 @@ impl<J> Ledger<J> {
         if !self.is_open() || self.settings.paused {
             return;
         }
-        self.intake.rate.measure(now);
         let target = self.target();
         let work = self.work();
         let settling = self.holdings.counts().settling;
@@ -429,22 +461,23 @@ impl<J> Ledger<J> {
             let want = target.saturating_sub(work);
             // For a free slot the host asks at once; with work at hand it waits for a larger batch.
             if want > 0 && (work < self.capacity() || want >= target / 2) {
-                self.intake.fetching = Some(want);
                 // The first fetch must not wait: whether there is normal traffic decides when a
                 // suspect may run.
                 let wait = self.intake.caught_up;
+                self.intake.fetch(want, wait);
                 self.out.push(Action::Fetch { want, wait });
             }
         }
-        let room = self.room();
         if self.may_take_due() && now >= self.intake.next_due {
-            self.intake.taking_due = true;
-            self.out.push(Action::TakeDue { max: room });
+            let max = self.room_for_due();
+            self.intake.taking_due = Some(max);
+            self.out.push(Action::TakeDue { max });
         }
         if self.may_take_orphans() && now >= self.intake.next_orphans {
-            self.intake.taking_orphans = Some(room);
+            let max = self.room_for_orphans();
+            self.intake.taking_orphans = Some(max);
             self.intake.next_orphans = now + self.settings.orphan_scan;
-            self.out.push(Action::TakeOrphans { max: room });
+            self.out.push(Action::TakeOrphans { max });
         }
     }
 
@@ -453,7 +486,7 @@ impl<J> Ledger<J> {
         let want = self.target().saturating_sub(self.work());
         if self.leftovers == Leftovers::Unknown && self.intake.fetching.is_none() && want > 0 {
             self.leftovers = Leftovers::Asked;
-            self.intake.fetching = Some(want);
+            self.intake.fetch(want, false);
             self.out.push(Action::Fetch { want, wait: false });
         }
     }
@@ -474,21 +507,33 @@ impl<J> Ledger<J> {
     }
 
     fn may_take(&self) -> bool {
-        !self.draining && self.is_open() && !self.is_stopped() && self.room() > 0
+        !self.draining && self.is_open() && !self.is_stopped()
     }
 
     fn may_take_due(&self) -> bool {
-        self.may_take() && !self.intake.taking_due
+        self.intake.taking_due.is_none() && self.may_take() && self.room_for_due() > 0
     }
 
     fn may_take_orphans(&self) -> bool {
-        let is_free = self.intake.taking_orphans.is_none();
-        self.may_take() && is_free && self.isolated.len() < self.settings.concurrency
+        self.intake.taking_orphans.is_none()
+            && self.isolated.len() < self.settings.concurrency
+            && self.may_take()
+            && self.room_for_orphans() > 0
     }
 
-    /// How many orphans or due deliveries may come.
-    fn room(&self) -> usize {
-        let reserved = RESERVED * usize::from(Rule::ReservedSlot.holds());
+    /// How many due deliveries may come.
+    fn room_for_due(&self) -> usize {
+        self.room(FOR_DUE).saturating_sub(self.intake.coming())
+    }
+
+    /// How many orphans may come.
+    fn room_for_orphans(&self) -> usize {
+        let coming = self.intake.coming() + self.intake.taking_due.unwrap_or(0);
+        self.room(FOR_ORPHANS).saturating_sub(coming)
+    }
+
+    fn room(&self, reserved: usize) -> usize {
+        let reserved = reserved * usize::from(Rule::ReservedSlot.holds());
         (self.target() + reserved).saturating_sub(self.work())
     }
 
@@ -507,25 +552,97 @@ impl<J> Ledger<J> {
     }
 
     /// How many deliveries to hold at most, not counting those that settle: about those that end soon, at least
-    /// the free slots, and at most `prefetch_max`. So a slow handler holds few messages, and a fast one reads
+    /// those that may start now, and at most `prefetch_max`. So a slow handler holds few messages, and a fast one reads
     /// hundreds in a round trip.
     fn target(&self) -> usize {
         if self.halt.is_some() {
             return 1;
         }
         let concurrency = self.settings.concurrency;
-        self.soon()
-            .clamp(self.capacity(), self.settings.prefetch_max.max(concurrency))
+        self.soon(self.intake.rate.per_second).clamp(
+            self.startable(),
+            self.settings.prefetch_max.max(concurrency),
+        )
     }
 
-    /// How many attempts end in [`Settings::ahead`].
-    fn soon(&self) -> usize {
-        let ahead = self.intake.rate.per_second * self.settings.ahead.as_secs_f64();
+    /// How many messages run, and may start now.
+    fn startable(&self) -> usize {
+        let capacity = self.capacity();
+        if !self.is_open() {
+            // A suspect runs isolated, or is about to: nothing else may start.
+            return self.holdings.counts().out().min(capacity);
+        }
+        let (slots, messages) = self.occupied;
+        if messages > self.holdings.counts().out() {
+            // A call has ended since they were counted.
+            return capacity;
+        }
+        let free = self.settings.concurrency.saturating_sub(slots);
+        capacity.min(messages.saturating_add(free.saturating_mul(self.settings.batch)))
+    }
+
+    // What goes back.
+
+    /// Rule 30: when attempts become slow, what does not start soon goes back, the newest first.
+    ///
+    /// The rate changes from window to window, and what goes back costs Redis two scripts. So only what is more than
+    /// twice of what ends soon goes back, by the better one of two windows: after three windows at the latest.
+    fn give_back_excess(&mut self, now: Time) {
+        if !self.holds_more_than_start() {
+            self.intake.rate.idle();
+        }
+        self.intake.rate.measure(now);
+        let Some(latest) = self.intake.rate.latest() else {
+            return;
+        };
+        let is_wanted = self.intake.is_online() && self.hands_back() && self.halt.is_none();
+        let most = self.soon(latest).saturating_mul(2);
+        if !is_wanted || !self.holds_more_than_start() || self.unfinished() <= most {
+            return;
+        }
+        if !Rule::ExcessGoesBack.holds() {
+            return;
+        }
+        let rate = &mut self.intake.rate.per_second;
+        *rate = rate.min(latest);
+        let mut excess = self.excess();
+        while excess > 0
+            && let Some(key) = self.ready.pop_back()
+        {
+            if self.holdings.is_waiting(key) {
+                self.hand_back(key);
+                excess -= 1;
+            }
+        }
+        if excess > 0 {
+            let last = self.holdings.last_released().into_iter().take(excess);
+            self.out.extend(last.map(Action::Revoke));
+        }
+    }
+
+    /// How many deliveries are beyond what the host should hold.
+    fn excess(&self) -> usize {
+        self.unfinished().saturating_sub(self.target())
+    }
+
+    /// Whether some of what the host holds may have to wait for an attempt to end. What has a reserved place may.
+    fn holds_more_than_start(&self) -> bool {
+        self.unfinished() > self.startable() + FOR_ORPHANS
+    }
+
+    /// How many deliveries wait for their attempt, or for its end, not counting suspects that wait for their turn.
+    fn unfinished(&self) -> usize {
+        self.work() - self.holdings.counts().refused
+    }
+
+    /// How many attempts end in [`Settings::ahead`] at this rate.
+    fn soon(&self, per_second: f64) -> usize {
+        let ahead = per_second * self.settings.ahead.as_secs_f64();
         // A rate is far below 2^52: the cast is exact enough, and saturates.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "a non-negative rate; the cast saturates"
+            reason = "a non-negative rate; the cast saturates, also where it is infinite"
         )]
         let ahead = ahead as usize;
         ahead
@@ -548,8 +665,10 @@ impl<J> Ledger<J> {
     /// How many held deliveries are not decided yet, not counting suspects that wait for their turn.
     fn work(&self) -> usize {
         let counts = self.holdings.counts();
-        let all = counts.waiting + counts.out() + counts.refused;
-        all.saturating_sub(self.isolated.len())
+        // Keys of closed holdings may be among them.
+        let suspects = self.isolated.iter();
+        let suspects = suspects.filter(|key| self.holdings.is_waiting(**key));
+        counts.waiting + counts.out() + counts.refused - suspects.count()
     }
 
     /// Renew the lease of every delivery that may start, runs, or waits for its settlement.
@@ -615,8 +734,15 @@ impl<J> Ledger<J> {
             }
         }
         // All suspects were closed meanwhile.
-        let until = now + now.saturating_sub(since);
-        self.mode = Mode::Share { until };
+        self.share(now, now.saturating_sub(since));
+    }
+
+    /// Rule 9: normal traffic gets so much time, if there is any. What came while intake paused is not known yet.
+    fn share(&mut self, now: Time, time: Time) {
+        self.mode = Mode::Share { until: now + time };
+        self.intake.caught_up = false;
+        self.intake.found_nothing = false;
+        self.intake.due_in(now, Time::ZERO);
     }
 
     /// Rules 7 and 9: the isolated run is over (confirmed, refused, or the delivery went another way).
@@ -630,11 +756,10 @@ impl<J> Ledger<J> {
         {
             let took = now.saturating_sub(since);
             self.note(Note::IsolatedRunEnded { key, took });
-            self.mode = if Rule::FairShare.holds() {
-                Mode::Share { until: now + took }
-            } else {
-                Mode::Normal
-            };
+            self.mode = Mode::Normal;
+            if Rule::FairShare.holds() {
+                self.share(now, took);
+            }
         }
     }
 
@@ -659,10 +784,11 @@ impl<J> Ledger<J> {
         self.holdings.counts().out() + settling
     }
 
-    /// Whether there is no normal traffic: the last fetch brought less than it asked for, and the host
+    /// Whether there is no normal traffic: the last fetch brought nothing, no due delivery is asked for, and the host
     /// holds only suspects.
     fn is_idle(&self) -> bool {
-        self.intake.caught_up && self.in_flight() == 0 && self.ready.is_empty()
+        let is_coming = self.intake.taking_due.is_some();
+        self.intake.found_nothing && !is_coming && self.in_flight() == 0 && self.ready.is_empty()
     }
 
     /// Give the executor what is ready. While attempts are short, a start that needs a record is recorded
@@ -719,7 +845,8 @@ impl<J> Ledger<J> {
     /// How many starts may be recorded before a slot is free for them: about those that begin soon. A crash charges
     /// them.
     fn recorded_ahead_max(&self) -> usize {
-        self.soon().min(self.settings.prefetch_max)
+        let soon = self.soon(self.intake.rate.per_second);
+        soon.min(self.settings.prefetch_max)
     }
 
     /// Whether another start may be recorded ahead. When there were enough, half of them must begin first.
@@ -732,7 +859,12 @@ impl<J> Ledger<J> {
 
     /// Give this delivery to the executor.
     fn give(&mut self, key: Key, attempt: Option<u32>, leased: Time, is_ahead: bool) {
-        let state = State::Released { attempt, is_ahead };
+        self.released += 1;
+        let state = State::Released {
+            attempt,
+            place: self.released,
+            is_ahead,
+        };
         self.holdings.set(key, state);
         self.out.push(Action::Release {
             key,

@@ -100,6 +100,13 @@ fn every_promise_holds_while_the_queue_is_paused_and_resumed() {
     println!("{all:?}");
 }
 
+/// A host whose handlers become slow gives back what it does not start soon, whatever else fails.
+#[test]
+fn every_promise_holds_while_handlers_become_slow() {
+    let all = holds(200, Scenario::slowing);
+    println!("{all:?}");
+}
+
 /// What an attempt publishes happens once for each acknowledged message, and never without one.
 #[test]
 fn every_effect_happens_with_its_acknowledgement() {

@@ -321,6 +321,12 @@ impl<J> Ledger<J> {
                 self.deny(key, is_ahead);
                 self.refused(now, key, cause, sent, 0);
             }
+            Reply::Duplicate => {
+                self.deny(key, is_ahead);
+                if !self.close_if_lost(now, key) {
+                    self.dispose(now, key, Disposition::Acknowledge);
+                }
+            }
             Reply::Gone | Reply::Trimmed | Reply::Stolen | Reply::Changed | Reply::Unfit(_) => {
                 self.deny(key, is_ahead);
                 let how = self.closed_by(key, reply);
@@ -364,7 +370,9 @@ impl<J> Ledger<J> {
         if self.close_if_lost(now, key) {
             return;
         }
-        if is_ahead || self.is_closing() || self.is_halted() || self.pauses(lane) {
+        let goes_back = self.is_closing() || self.is_halted() || self.pauses(lane);
+        let is_excess = lane == Lane::Normal && self.hands_back() && self.excess() > 0;
+        if is_ahead || goes_back || is_excess {
             self.hand_back(key);
         } else {
             self.holdings.set(key, State::Waiting);
@@ -580,8 +588,7 @@ impl<J> Ledger<J> {
         self.settings.checked_acks && (Rule::AcksWithEffectsAreChecked.holds() || !is_lost())
     }
 
-    /// A delivery that did not start goes back to the queue, due now. In an at-most-once queue it
-    /// waits here instead.
+    /// A delivery that did not start goes back to the queue, due now. If it cannot, it waits here instead.
     pub(super) fn hand_back(&mut self, key: Key) {
         if !self.hands_back() {
             self.holdings.set(key, State::Waiting);
@@ -628,6 +635,14 @@ impl<J> Ledger<J> {
                 if Rule::UnfitEffectsFail.holds() =>
             {
                 self.void(now, key, Some(cause));
+                return;
+            }
+            (Reply::Refused(_), Sent::Settlement(SettleAction::HandBack { .. }))
+                if self.settings.policy.limit.at_most_once =>
+            {
+                // Nothing went back, and this is the only copy: it runs here.
+                self.is_refused_back = true;
+                self.hand_back(key);
                 return;
             }
             (Reply::Refused(cause) | Reply::Unfit(cause), sent) => {
@@ -968,6 +983,7 @@ impl<J> Ledger<J> {
             return;
         }
         self.draining = true;
+        self.is_refused_back = false;
         if !matches!(self.mode, Mode::Isolated { .. }) {
             self.mode = Mode::Normal;
         }
@@ -1002,7 +1018,7 @@ impl<J> Ledger<J> {
         if self.intake.fetching.is_some() {
             self.out.push(Action::Interrupt);
         }
-        for (key, state) in self.holdings.in_order() {
+        for (key, state) in self.holdings.in_order().into_iter().rev() {
             let lane = self.holdings.find(key).map(|held| held.lane);
             if !lane.is_some_and(|lane| self.pauses(lane)) {
                 continue;
@@ -1027,9 +1043,10 @@ impl<J> Ledger<J> {
         }
     }
 
-    /// Hand back what waits here, and take back what the executor has not started.
+    /// Hand back what waits here, and take back what the executor has not started. The newest goes first: so the oldest
+    /// one comes to the front of a list.
     pub(super) fn give_back_waiting(&mut self) {
-        for (key, state) in self.holdings.in_order() {
+        for (key, state) in self.holdings.in_order().into_iter().rev() {
             match state {
                 State::Waiting if self.hands_back() => self.hand_back(key),
                 State::Released { .. } => self.out.push(Action::Revoke(key)),
@@ -1064,7 +1081,7 @@ impl<J> Delivery<J> {
 
 fn closed_by(reply: Reply) -> Closed {
     match reply {
-        Reply::Gone | Reply::Done => Closed::Gone,
+        Reply::Gone | Reply::Done | Reply::Duplicate => Closed::Gone,
         Reply::Trimmed => Closed::Trimmed,
         Reply::Stolen | Reply::Changed | Reply::Unfit(_) | Reply::Refused(_) => Closed::Stolen,
     }

@@ -19,6 +19,7 @@ fn settings() -> Settings {
         },
         checked_acks: false,
         paused: false,
+        takes_back: true,
         concurrency: 4,
         batch: 1,
         prefetch_max: 16,
@@ -33,12 +34,18 @@ fn ledger() -> Ledger<()> {
     Ledger::new(Time::ZERO, settings())
 }
 
-/// A ledger of a queue that forgets what it hands out.
+/// A ledger of a queue that forgets what it hands out, and takes nothing back.
 fn at_most_once(concurrency: usize) -> Ledger<()> {
+    forgetful(concurrency, false)
+}
+
+/// A ledger of a queue that forgets what it hands out, and may take back what has not started.
+fn forgetful(concurrency: usize, takes_back: bool) -> Ledger<()> {
     let settings = settings();
     let policy = settings.policy.at_most_once();
     let settings = Settings {
         policy,
+        takes_back,
         checked_acks: false,
         concurrency,
         ..settings
@@ -207,6 +214,8 @@ fn a_draining_host_runs_what_cannot_go_back() {
     let mut ledger = at_most_once(1);
     let keys = releases(&step(&mut ledger, fetched(1..3)));
     assert_eq!(keys.len(), 2);
+    let (leased, deliveries) = (NOW, Vec::new());
+    step(&mut ledger, Event::OrphansTaken { leased, deliveries });
     let actions = step(&mut ledger, Event::Drain);
     // Nothing is taken back from the executor, and nothing is handed back.
     let goes_back =
@@ -904,4 +913,137 @@ fn a_message_whose_values_changed_goes_back_uncharged_on_drain() {
         )
     };
     assert!(actions.iter().any(goes_back), "{actions:?}");
+}
+
+/// After this, two windows in which slots had work are over.
+const SLOW: Time = Time::from_millis(70);
+
+/// Poll after each window until the host has become slow.
+fn become_slow(ledger: &mut Ledger<()>) -> Vec<Action<()>> {
+    let mut actions = Vec::new();
+    for after in [25, 50, 70] {
+        actions.extend(polled(ledger, Time::from_millis(after)));
+    }
+    actions
+}
+
+#[test]
+fn a_host_that_becomes_slow_takes_back_the_newest_uncharged() {
+    let mut ledger = ledger();
+    let keys = releases(&step(&mut ledger, fetched(1..11)));
+    assert_eq!(keys.len(), 10);
+    let actions = become_slow(&mut ledger);
+    let newest: Vec<Key> = keys[4..].iter().rev().copied().collect();
+    assert_eq!(revoked(&actions), newest);
+    let actions = at(&mut ledger, SLOW, Event::Revoked(newest[0]));
+    assert_eq!(handed_back(&actions), [(newest[0], 0)]);
+    // It looks again although nothing happens.
+    let next = ledger.next_deadline().unwrap();
+    assert!(next <= SLOW + Time::from_millis(20), "{next:?}");
+}
+
+#[test]
+fn a_host_that_holds_what_its_slots_take_gives_nothing_back() {
+    let mut ledger = ledger();
+    step(&mut ledger, fetched(1..7));
+    assert_eq!(revoked(&become_slow(&mut ledger)), []);
+}
+
+/// A slow call of a few messages does not keep room for a full batch of its slot.
+#[test]
+fn slots_that_run_small_batches_keep_no_others_waiting_here() {
+    let settings = Settings {
+        concurrency: 2,
+        batch: 8,
+        ..settings()
+    };
+    let mut ledger = Ledger::new(Time::ZERO, settings);
+    let keys = releases(&step(&mut ledger, fetched(1..15)));
+    assert_eq!(keys.len(), 14);
+    ledger.occupied(2, 4);
+    assert_eq!(revoked(&become_slow(&mut ledger)).len(), 10);
+}
+
+#[test]
+fn what_an_at_most_once_queue_takes_back_leaves_and_what_it_refuses_runs_here() {
+    let mut ledger = forgetful(1, true);
+    let keys = releases(&step(&mut ledger, fetched(1..4)));
+    let actions = step(&mut ledger, Event::Drain);
+    let newest: Vec<Key> = keys.iter().rev().copied().collect();
+    assert_eq!(revoked(&actions), newest);
+    // A slot has the first one.
+    for key in &newest[..2] {
+        let actions = step(&mut ledger, Event::Revoked(*key));
+        assert_eq!(handed_back(&actions), [(*key, 0)]);
+    }
+    step(&mut ledger, Event::Settled(newest[0], Reply::Done));
+    let refused = Reply::Refused("no right".to_owned());
+    let actions = step(&mut ledger, Event::Settled(newest[1], refused));
+    assert_eq!(releases(&actions), [newest[1]]);
+    for key in [keys[0], newest[1]] {
+        let actions = step(&mut ledger, finished(key, Outcome::Ack));
+        assert!(acknowledges(&actions));
+        step(&mut ledger, Event::Acknowledged(vec![key]));
+    }
+    assert!(ledger.is_empty(), "{ledger:?}");
+}
+
+/// While the server is away nothing can go back: a host that stops runs what it has, as long as that lasts.
+#[test]
+fn a_draining_host_runs_the_only_copies_while_the_server_is_away() {
+    let mut ledger = forgetful(1, true);
+    step(&mut ledger, Event::Offline);
+    let keys = releases(&step(&mut ledger, fetched(1..3)));
+    let actions = step(&mut ledger, Event::Drain);
+    assert!(revoked(&actions).is_empty() && handed_back(&actions).is_empty());
+    assert_eq!(revoked(&step(&mut ledger, Event::Online)).len(), keys.len());
+}
+
+/// Its start is not recorded: it ends as what is found at its claim.
+#[test]
+fn a_duplicate_that_is_found_before_a_late_start_does_not_start() {
+    let mut ledger = ledger();
+    let key = released(&mut ledger);
+    let actions = step(&mut ledger, Event::SlotReady(key));
+    let asks = |action: &Action<()>| matches!(action, Action::Record { expect, write, .. } if expect == write);
+    assert!(actions.iter().any(asks), "{actions:?}");
+    let (leased, reply) = (NOW, Reply::Duplicate);
+    let actions = step(&mut ledger, Event::Recorded { key, leased, reply });
+    let denies = |action: &Action<()>| matches!(action, Action::Deny(_));
+    assert!(
+        actions.iter().any(denies) && acknowledges(&actions),
+        "{actions:?}"
+    );
+}
+
+/// There may always be more due deliveries: the place of orphans is not theirs.
+#[test]
+fn due_deliveries_leave_the_place_of_orphans_free() {
+    let mut ledger = ledger();
+    let busy = step(&mut ledger, fetched(1..5));
+    let due = Delivery {
+        id: DeliveryId(9),
+        origin: Origin::Returned,
+        header: 0,
+        native: 1,
+        turned_away: None,
+        job: (),
+    };
+    assert!(busy.iter().any(|a| matches!(a, Action::TakeDue { max: 1 })));
+    let (leased, deliveries, next) = (NOW, vec![due], Some(Duration::ZERO));
+    step(
+        &mut ledger,
+        Event::DueTaken {
+            leased,
+            deliveries,
+            next,
+        },
+    );
+    let deliveries = Vec::new();
+    step(&mut ledger, Event::OrphansTaken { leased, deliveries });
+    let later = polled(&mut ledger, NOW + Duration::from_secs(2));
+    let takes_due = |action: &Action<()>| matches!(action, Action::TakeDue { .. });
+    let takes_orphans = |action: &Action<()>| matches!(action, Action::TakeOrphans { max: 1 });
+    assert!(later.iter().any(takes_orphans), "{later:?}");
+    assert!(!later.iter().any(takes_due), "{later:?}");
 }

@@ -72,6 +72,8 @@ pub enum Reply {
     Trimmed,
     /// Another host owns it now, or its count is not the one that this host left.
     Stolen,
+    /// A message with its id was handled since the claim: its start was not recorded, and the delivery is as it was.
+    Duplicate,
     /// A value that the attempt read has changed since: nothing was written, and the delivery is as it was.
     Changed,
     /// What the attempt publishes or writes does not fit: a key of it has another type, for this reason.
@@ -458,6 +460,8 @@ pub struct Settings {
     pub policy: Policy,
     /// The operator has paused the queue.
     pub paused: bool,
+    /// What has not started can go back to the queue. If not, the host runs it, draining or not.
+    pub takes_back: bool,
     /// Attempts at the same time.
     pub concurrency: usize,
     /// Attempts have effects: an acknowledgement is a settlement that checks owner and count, so that a
@@ -467,7 +471,8 @@ pub struct Settings {
     pub batch: usize,
     /// The most deliveries that the host reads ahead.
     pub prefetch_max: usize,
-    /// How much work, at the measured rate, the host reads ahead, and records ahead.
+    /// How much work, at the measured rate, the host reads ahead, and records ahead. When attempts become slow, what is
+    /// beyond twice of that goes back.
     pub ahead: Duration,
     /// How long a lease lasts without renewal.
     pub min_idle: Duration,

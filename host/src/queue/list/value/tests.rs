@@ -87,7 +87,7 @@ fn a_requeue_carries_the_count_the_id_and_no_suspicion() {
     let values = lazy();
     let claim = values.claim(token(1, false), Bytes::from_static(b"hi"), None);
     // Started once: the hand-out stands for it.
-    let Back::Charged(written) = values.back(&claim, 1).unwrap() else {
+    let Back::Charged(written) = values.back(&claim, 1, false).unwrap() else {
         panic!("it started");
     };
     assert_eq!(written.form, Form::default());
@@ -105,7 +105,7 @@ fn a_requeue_carries_the_count_the_id_and_no_suspicion() {
     assert_eq!(attempt(&again, CAP_5), Some((2, true)));
     // Two more starts here: recorded as 1 and 2.
     assert_eq!(values.starts(&again, 2), 3);
-    let Back::Charged(written) = values.back(&again, 2).unwrap() else {
+    let Back::Charged(written) = values.back(&again, 2, false).unwrap() else {
         panic!("it started");
     };
     assert_eq!(headers_of(&written.value).retry_count(), 3);
@@ -125,7 +125,7 @@ fn a_value_that_never_started_goes_back_byte_for_byte() {
         } else {
             claim.native
         };
-        let Back::Unchanged(written) = values.back(&claim, before).unwrap() else {
+        let Back::Unchanged(written) = values.back(&claim, before, false).unwrap() else {
             panic!("it never started");
         };
         assert_eq!(written.value, value);
@@ -223,7 +223,7 @@ fn a_crash_that_only_a_producer_tells_of_makes_no_suspect() {
         assert_eq!((claim.origin, claim.header), (Origin::Returned, 3));
         assert_eq!(claim.message.headers.find(CRASHES), None);
         // It goes back, and is claimed again: from the list that producers write to, or without it.
-        let Back::Unchanged(back) = values.back(&claim, 0).unwrap() else {
+        let Back::Unchanged(back) = values.back(&claim, 0, false).unwrap() else {
             panic!("it never started");
         };
         assert_eq!(
@@ -278,7 +278,7 @@ fn a_suspect_that_is_left_to_another_host_stays_a_suspect() {
         ]);
         let suspect = values.claim(here, taken.value, Some(Duration::ZERO));
         assert!(matches!(suspect.origin, Origin::Orphan { .. }));
-        let Back::Unchanged(left) = values.back(&suspect, 0).unwrap() else {
+        let Back::Unchanged(left) = values.back(&suspect, 0, false).unwrap() else {
             panic!("it never started here");
         };
         assert!(left.form.marked);
@@ -320,11 +320,11 @@ fn raw_values_are_framed_only_where_they_carry_headers() {
     let raw = framed(&[("x-retry-count", "9")], "hi");
     let claim = values.claim(token(1, false), raw.clone(), None);
     assert_eq!((claim.origin, &claim.message.body), (Origin::Fresh, &raw));
-    let Back::Unchanged(back) = values.back(&claim, 0).unwrap() else {
+    let Back::Unchanged(back) = values.back(&claim, 0, false).unwrap() else {
         panic!("it never started");
     };
     assert_eq!((&back.value, back.form), (&raw, Form::default()));
-    let Back::Charged(again) = values.back(&claim, 1).unwrap() else {
+    let Back::Charged(again) = values.back(&claim, 1, false).unwrap() else {
         panic!("it started");
     };
     assert!(again.form.framed && !again.form.marked);
@@ -354,4 +354,22 @@ fn a_malformed_value_stays_as_it_is() {
         value
     );
     assert_eq!(values.parts(&claim), (Headers::default(), value));
+}
+
+/// What has started once carries its id when it leaves the host, also uncharged.
+#[test]
+fn a_rerun_that_goes_back_keeps_its_id_and_costs_no_start() {
+    for values in [lazy(), values(Framing::Raw, Accounting::Lazy)] {
+        let claim = values.claim(token(1, false), Bytes::from_static(b"hi"), None);
+        let Back::Unchanged(written) = values.back(&claim, 0, true).unwrap() else {
+            panic!("it is not charged");
+        };
+        let other = token(2, written.form.framed);
+        let again = values.claim(other, written.value, None);
+        assert_eq!(again.message.id, claim.message.id);
+        assert_eq!(again.message.body, "hi");
+        assert_eq!(again.origin, Origin::Fresh);
+        assert_eq!(attempt(&again, CAP_5), Some((1, false)));
+        assert_eq!(again.message.headers.find(RETRY_COUNT), None);
+    }
 }

@@ -117,7 +117,7 @@ impl Audit {
         }
     }
 
-    fn require(&mut self, holds: bool, what: impl FnOnce() -> String) {
+    pub(super) fn require(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
             self.violate(what);
         }

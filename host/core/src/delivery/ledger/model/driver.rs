@@ -355,6 +355,10 @@ impl World<'_> {
                     self.excuse([job]);
                 }
             }
+            Action::Note(Note::IsolatedRunBegan(_)) => self.check_share(host),
+            Action::Note(Note::IsolatedRunEnded { took, .. }) => {
+                self.hosts[host].share = (self.now, took);
+            }
             Action::Note(Note::LeaseLost(key)) => {
                 self.hosts[host].lost.insert(key);
                 self.lost_lease(host, entry_of(key));

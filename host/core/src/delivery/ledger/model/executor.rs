@@ -216,6 +216,7 @@ impl World<'_> {
 
     fn finished(&mut self, host: HostId, slot: usize, key: Key, outcome: Outcome) {
         self.hosts[host].slots[slot] = Slot::Free;
+        self.hosts[host].ended.push_back(self.now);
         let jitter = self.rng.f64();
         self.tell(
             host,

@@ -398,6 +398,38 @@ impl Scenario {
         }
     }
 
+    /// As [`Self::mixed`], and handlers become slow: a host has read ahead what it does not start soon.
+    pub(super) fn slowing(rng: &mut Rng) -> Self {
+        let mut scenario = Self::mixed(rng);
+        scenario.become_slow(rng);
+        scenario
+    }
+
+    /// Many messages come before the others, and take little time.
+    pub(super) fn become_slow(&mut self, rng: &mut Rng) {
+        self.prefetch_max = rng.usize(8..=64);
+        let slow = rng.usize(20..60);
+        for place in 0..rng.usize(50..150) + slow {
+            self.add_message(rng);
+            let Some(mut plan) = self.plans.pop() else {
+                return;
+            };
+            let is_quick = place >= slow;
+            plan.published = Time::ZERO;
+            plan.takes = if is_quick {
+                ms(1)
+            } else {
+                ms(rng.u64(200..2000))
+            };
+            if is_quick {
+                self.plans.insert(0, plan);
+            } else {
+                self.plans.push(plan);
+            }
+        }
+        self.be_patient();
+    }
+
     /// The number that the handler of a message adds to.
     pub(super) fn key_of(&self, entry: usize) -> Option<usize> {
         entry.checked_rem(self.keys)

@@ -5,15 +5,19 @@ use std::fmt::Write as _;
 
 use fastrand::Rng;
 
-use super::super::held::{Sent, State};
-use super::super::{Event, Key, Ledger, Mode, Settings, Time};
+use super::super::held::{Held, Sent, State};
+use super::super::{Event, FIRST_SHARE, FOR_ORPHANS, Key, Ledger, Mode, Settings, Time};
 use super::audit::{Audit, Cause, Death};
 use super::driver::Call;
 use super::executor::Slot;
-use super::scenario::{ORIGIN, Scenario, ms};
+use super::scenario::{AHEAD, ORIGIN, Scenario, ms};
 use super::store::{Entry, HostId, Owner, Pending, Store};
+use crate::delivery::attempt::Lane;
 use crate::delivery::message::DeliveryId;
 use crate::delivery::policy::{Policy, Reason};
+
+/// For how long a host may hold more than it starts soon, and for how long an attempt that ended shows how fast it is.
+const LATELY: Time = ms(100);
 
 /// More steps than any run takes that ends.
 const STEPS_MAX: u64 = 2_000_000;
@@ -93,6 +97,12 @@ pub(super) struct Host {
     pub(super) read: HashMap<Entry, (usize, u64)>,
     /// No instance of the handler can be made until then.
     pub(super) broken_until: Time,
+    /// When attempts have ended lately.
+    pub(super) ended: VecDeque<Time>,
+    /// Since when it has held more than it starts soon.
+    hoards: Option<Time>,
+    /// Since when normal traffic may run, and for how long it may before the next isolated run.
+    pub(super) share: (Time, Time),
 }
 
 pub(super) struct World<'a> {
@@ -281,7 +291,8 @@ impl World<'_> {
         };
         self.now = self.now.max(at);
         self.count += 1;
-        if let Some(host) = self.host_of(&step) {
+        let host = self.host_of(&step);
+        if let Some(host) = host {
             let h = &self.hosts[host];
             let is_redis = matches!(step, Step::Execute(_));
             if !h.alive && !is_redis {
@@ -313,10 +324,62 @@ impl World<'_> {
         } else {
             self.perform(step);
         }
+        if let Some(host) = host {
+            self.check_hoard(host);
+        }
         for (entry, fate) in std::mem::take(&mut self.store.settled) {
             self.trace(|| format!("message {entry} is settled: {fate:?}"));
             self.audit.settled(self.scenario, entry, fate);
         }
+    }
+
+    /// A host does not keep what it will not start soon: more than twice as many messages as its attempts ended lately,
+    /// by the work that it may read ahead.
+    fn check_hoard(&mut self, host: HostId) {
+        let (now, scenario) = (self.now, self.scenario);
+        let h = &mut self.hosts[host];
+        while h.ended.front().is_some_and(|at| *at + LATELY < now) {
+            h.ended.pop_front();
+        }
+        let waits =
+            |held: &&Held<Job>| matches!(held.state, State::Waiting) && held.lane == Lane::Normal;
+        let waiting = h.ledger.holdings.iter().map(|(_, held)| held).filter(waits);
+        let unstarted = waiting.count() + h.queue.len();
+        let free = h.slots.iter().filter(|slot| matches!(slot, Slot::Free));
+        let shares = scenario.ahead.as_millis().div_ceil(AHEAD.as_millis());
+        let soon = h.ended.len() * usize::try_from(shares).unwrap();
+        let may_send = h.alive && h.cut_until.is_none() && !h.offline && h.frozen_until <= now;
+        if !may_send || unstarted <= free.count() + FOR_ORPHANS + 2 * soon {
+            h.hoards = None;
+        } else {
+            let since = *h.hoards.get_or_insert(now);
+            // A host that stood still looks again first.
+            let since = since.max(h.frozen_until);
+            self.audit.require(now <= since + LATELY, || {
+                format!(
+                    "host {host} keeps {unstarted} messages since {since:?}, and {soon} start soon"
+                )
+            });
+        }
+    }
+
+    /// An isolated run keeps all other messages waiting: before it, they have their share of the time.
+    pub(super) fn check_share(&mut self, host: HostId) {
+        let h = &self.hosts[host];
+        let (open, share) = h.share;
+        let Mode::Isolated { since, key } = h.ledger.mode else {
+            return;
+        };
+        let waited = |entry: Entry| ORIGIN + self.scenario.plans[entry].published < open;
+        let is_unread = (0..self.scenario.plans.len())
+            .any(|entry| self.store.is_unread(entry) && waited(entry));
+        // The host may know a little before it says so.
+        let has_share =
+            since + ms(1) >= open + share || !is_unread || !self.scenario.faults.is_calm();
+        self.audit.require(has_share, || {
+            let entry = entry_of(key);
+            format!("message {entry} runs isolated, and unread messages had no share of {share:?} before")
+        });
     }
 
     fn perform(&mut self, step: Step) {
@@ -667,6 +730,7 @@ impl World<'_> {
         let settings = Settings {
             policy,
             paused: false,
+            takes_back: true,
             checked_acks: self.scenario.has_effects,
             concurrency: self.scenario.concurrency,
             batch: 1,
@@ -702,6 +766,9 @@ impl World<'_> {
             disturbed: Time::ZERO,
             read: HashMap::new(),
             broken_until: Time::ZERO,
+            ended: VecDeque::new(),
+            hoards: None,
+            share: (self.now, FIRST_SHARE),
         });
         self.wake(id);
     }
