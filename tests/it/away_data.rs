@@ -184,9 +184,15 @@ async fn what_another_program_settles_is_counted() {
     let host = scene.host(&How::default()).await;
     let load = scene.load(&["drop:300"], 4).await;
     host.has_started(4).await;
-    let ids: Vec<&str> = load.messages.keys().map(String::as_str).collect();
-    let settle = format!("XACK {KEY} {GROUP} {}", ids.join(" "));
-    scene.raw.ask(&settle).await;
+    // Without the deletion, it would look like a deleted consumer: the host would bring the messages back.
+    let settle = "redis.call('XACK', KEYS[1], unpack(ARGV)) \
+                  redis.call('XDEL', KEYS[1], unpack(ARGV, 2))";
+    let ids = load.messages.keys().map(String::as_bytes);
+    let words = ["EVAL", settle, "1", KEY, GROUP].map(str::as_bytes);
+    scene
+        .raw
+        .ask_words(&words.into_iter().chain(ids).collect::<Vec<_>>())
+        .await;
     eventually("each is counted", async || host.metrics.gone.get() == 4).await;
     assert!(sources(&scene).await.is_empty());
     assert!(host.health.is_ready());

@@ -115,7 +115,6 @@ fn paths(text: &str) -> Vec<String> {
         "host",
         "tests",
         "docs",
-        "wit",
         "guest-examples",
         "packaging",
         "vendor",
@@ -127,7 +126,7 @@ fn paths(text: &str) -> Vec<String> {
             word.strip_prefix(*folder)
                 .is_some_and(|rest| rest.starts_with('/'))
         };
-        folders.iter().any(|folder| begins(&folder)) && !word.contains(['<', '*', '{', '$'])
+        folders.iter().any(begins) && !word.contains(['<', '*', '{', '$'])
     };
     words.filter(is_path).map(str::to_owned).collect()
 }

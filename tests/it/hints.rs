@@ -96,7 +96,9 @@ fn errors_of_certificates_name_the_setting_that_mends_them() {
     let (cert, key) = (cert.display(), encrypted.display());
     let redis = format!("{anonymous} --redis-cert {cert} --redis-key {key}");
     both_hint(&redis, "it is encrypted", "openssl pkey");
-    let none = dir.path().join("none.pem").display().to_string();
+    let none = dir.path().join("none.pem");
+    std::fs::write(&none, "no certificate").unwrap();
+    let none = none.display();
     both_hint(
         &format!("{localhost} --redis-ca {none}"),
         "none.pem",

@@ -91,9 +91,9 @@ async fn develop(config: &Config, json: bool, attempts: &Handle) -> Result<Exit,
         _ = stops.next() => return Ok(Exit::Ok),
     };
     let connected = Connected::new(&config.redis, "dev").await?;
-    let ended = serve(
+    let ended = Box::pin(serve(
         config, json, attempts, &connected, &mut stops, builder, sandbox,
-    )
+    ))
     .await;
     connected.close().await;
     Ok(ended?.into())

@@ -130,7 +130,7 @@ impl Progress {
             None => Broke::Closed,
         };
         // It was set before, at the first end.
-        let _ = self.broke.set(broke);
+        drop(self.broke.set(broke));
     }
 
     /// How many bytes have arrived.

@@ -37,6 +37,9 @@ const OBSERVE_EVERY: Time = Time::from_secs(5);
 /// How often `--until-empty` looks at the backlog.
 const BACKLOG_EVERY: Duration = Duration::from_millis(20);
 
+/// A delivery that Redis does not find, its count, and the end of its lease.
+type Missing = (Arc<Claim>, u32, Time);
+
 /// Requests that wait for their worker. The deliveries that the ledger holds bound their number.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
@@ -46,7 +49,7 @@ pub(super) struct Outbox {
     renew: Option<Vec<Key>>,
     records: Vec<(Key, Record)>,
     acknowledgements: Vec<(Key, Arc<Claim>)>,
-    missing: Vec<(Key, (Arc<Claim>, u32, Time))>,
+    missing: Vec<(Key, Missing)>,
     settlements: Vec<(Key, Settlement)>,
     dead_letters: Vec<(Key, Settlement)>,
 }
