@@ -193,7 +193,10 @@ async fn what_another_program_settles_is_counted() {
         .raw
         .ask_words(&words.into_iter().chain(ids).collect::<Vec<_>>())
         .await;
-    eventually("each is counted", async || host.metrics.gone.get() == 4).await;
+    eventually("each is counted", async || {
+        host.metrics.trimmed_pending.get() == 4
+    })
+    .await;
     assert!(sources(&scene).await.is_empty());
     assert!(host.health.is_ready());
     host.drains().await;
