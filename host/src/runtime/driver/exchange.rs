@@ -502,6 +502,10 @@ impl Driver {
                     && backlog.outbox == 0
                     && self.ledger.is_empty();
                 if self.settings.until_empty.is_some() && is_empty {
+                    // Values that were taken meanwhile are not in an at-most-once queue any more, and not here yet.
+                    if self.queue.guarantee() == Guarantee::AtMostOnce {
+                        self.ledger.keep_all();
+                    }
                     self.drain("the queue is empty");
                 }
             }

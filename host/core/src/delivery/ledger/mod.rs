@@ -363,6 +363,11 @@ impl<J> Ledger<J> {
         }
     }
 
+    /// From now on, what has come runs here: the queue has nothing else.
+    pub fn keep_all(&mut self) {
+        self.settings.takes_back = false;
+    }
+
     /// In so many slots handlers run, for so many messages.
     pub fn occupied(&mut self, slots: usize, messages: usize) {
         self.occupied = (slots, messages);

@@ -988,6 +988,16 @@ fn what_an_at_most_once_queue_takes_back_leaves_and_what_it_refuses_runs_here() 
     assert!(ledger.is_empty(), "{ledger:?}");
 }
 
+/// A host that ends because its queue is empty took the last values while it looked.
+#[test]
+fn what_comes_after_the_queue_was_found_empty_runs_here() {
+    let mut ledger = forgetful(2, true);
+    ledger.keep_all();
+    step(&mut ledger, Event::Drain);
+    let keys = releases(&step(&mut ledger, fetched(1..3)));
+    assert_eq!(keys.len(), 2);
+}
+
 /// While the server is away nothing can go back: a host that stops runs what it has, as long as that lasts.
 #[test]
 fn a_draining_host_runs_the_only_copies_while_the_server_is_away() {
