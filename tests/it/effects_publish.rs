@@ -21,6 +21,7 @@ on_both! {
     every_refused_write_leaves_no_other_write_behind
     a_key_of_another_type_fails_its_message_and_stops_no_other
     a_write_that_fails_behind_another_one_repeats_none_whichever_host_goes_on
+    an_attempt_that_publishes_elsewhere_leaves_nothing_out
     a_full_server_keeps_message_and_effects
     a_host_that_lost_its_delivery_publishes_nothing
     follow_ups_are_exactly_one_per_message_whichever_host_dies
@@ -351,6 +352,39 @@ async fn a_write_that_fails_behind_another_one_repeats_none_whichever_host_goes_
                 }
             ))
             .await
+    );
+}
+
+/// The next host has another configuration: what the first one wrote elsewhere does not count as its own.
+async fn an_attempt_that_publishes_elsewhere_leaves_nothing_out(kind: Kind) {
+    let scene = Scene::new().await;
+    let host = |to: &str| {
+        let granted = format!(r#"{{"a":"stream:{to}","b":"stream:b"}}"#);
+        let host = host(&scene, kind).flag("grant-publish", &granted);
+        host.flags("min-idle=300ms orphan-scan=50ms").admin()
+    };
+    exhaust(&scene, "b").await;
+    publish(&scene, kind, "m", "publish:a:1+publish:b:2").await;
+    let first = host("a").ready().await;
+    eventually("the first one is written", async || {
+        length(&scene, "a").await == 1
+    })
+    .await;
+    first.kill().await;
+    let second = host("d").ready().await;
+    eventually("the other one is written", async || {
+        length(&scene, "d").await == 1
+    })
+    .await;
+    scene.delete("b").await;
+    eventually("the rest is published", async || {
+        length(&scene, "b").await == 1
+    })
+    .await;
+    second.drained().await;
+    assert_eq!(
+        (length(&scene, "a").await, length(&scene, "d").await),
+        (1, 1)
     );
 }
 

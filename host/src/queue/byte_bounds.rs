@@ -202,7 +202,7 @@ impl ByteBounds {
             .filter(|value| !is_small(value))
             .map(Bytes::len)
             .sum();
-        // What is not counted apart counts with the first value.
+        // The rest counts with the first value.
         let mut rest = copy::held(fields) - apart;
         for (_, value) in fields {
             let own = if is_small(value) { 0 } else { value.len() };
@@ -216,7 +216,7 @@ impl ByteBounds {
         self.hold_as(bytes, size)
     }
 
-    /// The same; they count as so many, because the host keeps more than their bytes.
+    /// The same bytes; they count as `size`, because the host keeps more than them.
     pub(super) fn hold_as(&self, bytes: Bytes, size: usize) -> Bytes {
         if size < COUNTED_MIN {
             return bytes;

@@ -401,7 +401,7 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     }
 
     /// Take back deliveries that Redis did not find although this host has surely held them all the time, with
-    /// these native counts: somebody has removed this host from the queue. One reply for each: `Done` if it is
+    /// these native counts: the consumer of this host was deleted. One reply for each: `Done` if it is
     /// held again, `Gone` if it is settled, `Trimmed` if its entry is gone, `Stolen` if another host has it.
     async fn bring_back(&self, held: &[(Arc<Claim>, u32)]) -> Result<Vec<Reply>, Error> {
         Ok(vec![Reply::Gone; held.len()])

@@ -1,7 +1,7 @@
 //! What to do about an error of Redis: one table for every place that shows one.
 //!
-//! An error is known by its code and a part of its text, whichever command met it. `tests/it/hints.rs` has a test
-//! for each row, on a real server.
+//! An error is known by its code and a part of its text, whichever command met it. `tests/it/hints.rs` has tests on
+//! real servers; codes that a server rarely answers are in the tests below.
 
 use super::error::Error;
 
@@ -218,6 +218,15 @@ mod tests {
                 "Keys in request don't hash to the same slot",
                 "{jobs}:claims",
             ),
+            ("LOADING", "Redis is loading the dataset in memory", "wait"),
+            ("MASTERDOWN", "Link with MASTER is down", "wait"),
+            ("CLUSTERDOWN", "The cluster is down", "`CLUSTER INFO`"),
+            (
+                "MAXCLIENTS",
+                "max number of clients reached",
+                "`maxclients`",
+            ),
+            ("OOM", "command not allowed", "`maxmemory`"),
         ] {
             let found = hint(code, detail);
             assert!(

@@ -168,8 +168,7 @@ impl Shared {
     }
 
     fn has_lease(&self, ticket: &Ticket, now: Time) -> bool {
-        let age = now.saturating_sub(ticket.leased());
-        age < self.min_idle
+        now.saturating_sub(ticket.leased()) < self.min_idle
     }
 
     /// The event of a ticket that the gate turns away.

@@ -583,7 +583,7 @@ impl Reporter {
         if back > 0 {
             warn!(
                 back,
-                "somebody deleted the consumer of this host: what it holds is pending again"
+                "the consumer of this host was deleted: its messages are pending again"
             );
         }
     }

@@ -187,7 +187,7 @@ impl Effects {
         self.is_void.load(Ordering::Relaxed)
     }
 
-    /// The first so many are written, and the next one was refused: only those behind it are to be written.
+    /// The first `count` are written, and the next one was refused: the next try begins there.
     pub fn are_written(&self, count: usize) {
         self.written.store(count, Ordering::Relaxed);
     }

@@ -80,7 +80,7 @@ pub(crate) enum Rule {
     RerunsAreUncharged,
     /// 25: effects that a key of another type refuses are a failure of their attempt.
     UnfitEffectsFail,
-    /// 30: when attempts become slow, what a host holds and does not start soon goes back.
+    /// 30: when attempts become slow, messages that a host does not start soon go back.
     ExcessGoesBack,
     /// 19: what was parked in an earlier group is parked again.
     #[cfg(test)]

@@ -12,16 +12,16 @@ const FRAMES_MAX: usize = 3;
 /// So begins what a fault quotes of stderr, and so it ends.
 const QUOTE: (&str, &str) = ("stderr: ", "; ");
 
-/// What stands before the functions that the handler itself names on stderr, innermost first.
+/// The text before the functions that the handler itself names on stderr, innermost first.
 pub const PLACE: &str = ", at ";
 
-/// What stands between a function and the one that called it.
+/// The text between a function and the one that called it.
 pub const BELOW: &str = " < ";
 
 /// The name of a function without a name in JavaScript.
 const ANONYMOUS: &str = "<anonymous>";
 
-/// The text that messages share which died for the same cause: the fault, the error that the handler told on
+/// The text that messages share which died for the same cause: the fault, the error that the handler wrote to
 /// stderr, and the functions in which it was; or the reason, and the text of the handler. Numbers, ids and
 /// quoted values of texts count as equal, and the lines of functions that have names.
 ///
@@ -58,7 +58,7 @@ pub fn signature(reason: &str, detail: &str) -> String {
     let shown = places.iter().enumerate();
     let shown = shown.map(|(at, place)| place.show(at == 0));
     append(&mut signature, PLACE, shown.collect());
-    // What an interpreter does says nothing about its guest.
+    // The functions of an interpreter say nothing about its guest.
     if places.iter().all(|place| place.function.is_empty()) && !frames.is_empty() {
         let frames = frames.split(BELOW).take(FRAMES_MAX).map(str::to_owned);
         append(&mut signature, ", in ", frames.collect());

@@ -103,7 +103,7 @@ impl Counts {
         );
     }
 
-    /// A dead-letter queue is over its bound by so many, for housekeeping to drop.
+    /// A dead-letter queue is over its bound by this many entries: housekeeping drops them.
     fn is_over(&self, key: &str, over: u64) {
         if over > 0 {
             self.over.lock().insert(key.to_owned());
@@ -459,7 +459,8 @@ pub(super) async fn shorten<Q: AtLeastOnce>(
     let Some(target) = target.filter(|target| target.on_full == OnFull::DropOldest) else {
         return Ok(());
     };
-    for key in over {
+    let mut over = over.into_iter();
+    while let Some(key) = over.next() {
         let Some(most) = target.bound(&key, queue.key()) else {
             continue;
         };
@@ -476,16 +477,23 @@ pub(super) async fn shorten<Q: AtLeastOnce>(
                 }
                 trimmed
             }
-            None => {
-                let length = base.commands.count("LLEN", &key).await?;
-                drop_oldest(queue, &key, length, most).await
-            }
+            None => match base.commands.count("LLEN", &key).await {
+                Ok(length) => drop_oldest(queue, &key, length, most).await,
+                Err(error) => Err(error),
+            },
         };
         match trimmed {
             Ok(trimmed) => done.dead_letters_dropped += trimmed,
             // The next dead letters drop some, too.
             Err(error) if error.is_missing_right() => {}
-            Err(error) => return Err(error),
+            Err(error) => {
+                // The next housekeeping goes on with these.
+                base.counts
+                    .over
+                    .lock()
+                    .extend(std::iter::once(key).chain(over));
+                return Err(error);
+            }
         }
     }
     if !base.counts.over.lock().is_empty() {

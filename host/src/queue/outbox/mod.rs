@@ -236,7 +236,7 @@ impl Outboxes {
     }
 
     /// Relay also what other hosts have begun to write since this one began, and let others know what this one
-    /// writes: somebody may have deleted that. Returns as [`Self::relay_others`].
+    /// writes: a client may have deleted that. Returns as [`Self::relay_others`].
     pub(super) async fn look_for_others(&self, link: &Link) -> Result<bool, Error> {
         if self.relays.is_none() {
             return Ok(false);
@@ -297,14 +297,14 @@ impl Outboxes {
     /// What the relays of this host did, and what is left as far as they know.
     pub(super) fn relayed(&self) -> Relayed {
         let all = self.all.lock();
-        let all: Vec<&Outbox> = all.iter().map(|relay| &*relay.outbox).collect();
-        let blocked = all.iter().filter(|o| o.is_blocked.load(Ordering::Relaxed));
+        let outboxes = || all.iter().map(|relay| &*relay.outbox);
+        let blocked = outboxes().filter(|o| o.is_blocked.load(Ordering::Relaxed));
         Relayed {
             written: self.counts.written.load(Ordering::Relaxed),
             refusals: self.counts.refusals.load(Ordering::Relaxed),
             blocked: blocked.count() as u64,
-            left: all.iter().map(|o| o.length.load(Ordering::Relaxed)).sum(),
-            is_done: all.iter().all(|outbox| outbox.is_done()),
+            left: outboxes().map(|o| o.length.load(Ordering::Relaxed)).sum(),
+            is_done: outboxes().all(Outbox::is_done),
         }
     }
 }

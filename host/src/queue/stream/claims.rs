@@ -254,7 +254,7 @@ impl StreamQueue {
     ///
     /// Dies here: a record of a claimed delivery is left. If others settle the delivery, it comes again.
     pub(super) async fn know(&self, sent: Instant, claims: Vec<(DeliveryId, Option<u64>)>) {
-        // After so long it may have gone with this host's consumer, and nobody brings it back but its record.
+        // After so long it may have gone with this host's consumer, and only its record brings it back.
         let is_old = || sent.elapsed() >= self.options.min_idle / 2;
         let doubtful = |(id, until): (_, Option<u64>)| (id, until.filter(|_| !is_old()));
         self.unconfirmed().extend(claims.into_iter().map(doubtful));

@@ -112,9 +112,9 @@ struct Cursors {
 }
 
 impl Cursors {
-    /// What this host has seen is of an earlier stream; in the present one it has seen this.
-    fn forget(&mut self, seen: DeliveryId) {
-        self.seen = seen;
+    /// This host has seen an earlier stream, and nothing of the present one.
+    fn forget(&mut self) {
+        self.seen = DeliveryId(0);
         self.seen_entry = None;
         self.added = 0;
         self.unanswered_read = None;
@@ -301,9 +301,9 @@ impl StreamQueue {
         cursors.seen = cursors.seen.max(id);
     }
 
-    /// The stream of this host was deleted: whatever there is now is another one.
+    /// The stream of this host was deleted: the one that is there now is another.
     fn saw_deletion(&self) {
-        self.cursors().forget(DeliveryId(0));
+        self.cursors().forget();
     }
 
     /// Behind which entry a group begins that this host makes again: the last one that it saw, unless it may have
@@ -316,7 +316,7 @@ impl StreamQueue {
         }
     }
 
-    /// A read had no answer: what it claimed is this host's, and nobody knows it until it is adopted.
+    /// A read had no answer: the entries that it claimed are this host's, which does not know them until it adopts them.
     fn read_unanswered(&self) {
         let from = self.read_from();
         // A server that was paused may carry out a read long after this host has given it up.
@@ -394,7 +394,7 @@ impl StreamQueue {
             cursors.epoch = reply::text(script.name(), epoch)?;
             // It begins at the beginning of a stream that is another one, or that this host has not read.
             if start == "0-0" {
-                cursors.forget(DeliveryId(0));
+                cursors.forget();
             }
         }
         Ok(match reply::text(script.name(), made)?.as_str() {
@@ -404,7 +404,7 @@ impl StreamQueue {
         })
     }
 
-    /// Park again what was parked in an earlier group, or by a consumer that somebody has deleted, if that is not
+    /// Park again what was parked in an earlier group, or by a deleted consumer, if that is not
     /// done yet: some in each call, until all are pending.
     ///
     /// Dies here: the next housekeeping of any host begins again.
@@ -435,7 +435,7 @@ impl StreamQueue {
         if all > 0 {
             warn!(
                 back = all,
-                "somebody deleted the consumer {PARKED_CONSUMER}, or its group: what was parked is pending again"
+                "the consumer {PARKED_CONSUMER} or its group was deleted: parked messages are pending again"
             );
         }
         Ok(())

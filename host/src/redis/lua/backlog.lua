@@ -4,7 +4,7 @@
 -- ARGV  1 group, 2 consumer of parked deliveries, 3 consumer that says that not all of them are pending
 -- reply { 1 if something is unread else 0, pending, delayed }; { -1, 0, 0 } without the group
 --
--- If somebody has deleted the consumer of parked deliveries, their records count.
+-- If the consumer of parked deliveries was deleted, their records count.
 -- Atomicity: reads only. A repeat asks again. `lag` is not used: it may be nil, and counts trimmed entries.
 for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   local group = named(info)

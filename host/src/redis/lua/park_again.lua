@@ -1,5 +1,5 @@
 -- Park again some of the deliveries that have a record and are not pending: the group was made again, or
--- somebody has deleted the consumer of parked deliveries.
+-- the consumer of parked deliveries was deleted.
 --
 -- KEYS  1 stream, 2 parked deliveries (sorted set: id -> due)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 consumer of parked deliveries,

@@ -1,5 +1,5 @@
 -- Take back deliveries of this host that are not pending, and that no host can have taken: after a repair the
--- new group does not know them, or somebody has deleted the consumer. Those stay settled that an earlier owner
+-- new group does not know them, or the consumer was deleted. Those stay settled that an earlier owner
 -- has acknowledged late, and those that this host has acknowledged with effects in an earlier group, whatever
 -- became of the answer.
 --

@@ -7,8 +7,8 @@
 -- reply { trimmed, 1 if the stream stays longer because entries are unread or pending, else 0, 1 if there may be
 --       more to trim, else 0 }
 --
--- While a group may lack parked deliveries, or this host what it holds, nothing is trimmed: somebody may have deleted
--- consumers, and hosts make those deliveries again.
+-- While a group may lack parked deliveries, or this host what it holds, nothing is trimmed: consumers may have been
+-- deleted, and hosts make those deliveries again.
 -- It reads the records of other groups, which are not among KEYS: all are in the slot of KEYS[1].
 -- Atomicity: the slowest group is found and the stream trimmed in one go, so that no group made or
 -- read in between loses anything. A repeat trims what was acknowledged or added since.

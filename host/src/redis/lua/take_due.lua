@@ -8,8 +8,8 @@
 --
 -- The record of a claimed delivery stays until `confirm` says that the host knows the claim. If the answer is
 -- lost, and the group with it, only the record knows the message: it comes up again after a while.
--- A record without a pending delivery may be one that was parked in an earlier group, or by a consumer that somebody
--- has deleted, or taken without an answer: the delivery is made again. Otherwise it was acknowledged by hand.
+-- A record without a pending delivery may be one that was parked in an earlier group, or by a deleted consumer,
+-- or taken without an answer: the delivery is made again. Otherwise it was acknowledged by hand.
 -- Unread entries are read like any others.
 -- Atomicity: each is claimed before its record changes. Fails before the first claim if the group was made
 -- again, and a record has no delivery.

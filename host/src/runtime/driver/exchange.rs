@@ -634,8 +634,8 @@ impl Driver {
         }
     }
 
-    /// The deliveries of these claims, after the gate.
-    /// The deliveries of claims that were sent for at this time: duplicates were looked for after that.
+    /// The deliveries of claims that were sent for at this time, after the gate. Duplicates were looked for after that
+    /// time.
     fn deliveries(&self, sent: Time, claims: Vec<Claim>) -> Vec<Delivery<Job>> {
         if claims.is_empty() {
             return Vec::new();

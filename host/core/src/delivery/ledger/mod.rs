@@ -26,8 +26,8 @@
 //! - Every start except the first one of a fresh delivery is recorded in Redis before it happens.
 //! - A delivery has at most one running attempt here.
 //! - The ledger forgets a delivery only after Redis said what became of it.
-//! - The prefetch, the concurrency and a few reserved places bound how much a host holds. What does not start soon
-//!   goes back.
+//! - The prefetch, the concurrency and a few reserved places bound how much a host holds. Messages that do not start
+//!   soon go back.
 //!
 //! `docs/attempts.md` has the rules in words. This file decides what a host reads and what may run
 //! now; `steps` takes one delivery from its claim to its settlement.
@@ -363,12 +363,12 @@ impl<J> Ledger<J> {
         }
     }
 
-    /// From now on, what has come runs here: the queue has nothing else.
+    /// From now on, each message that comes runs here: the queue has no others.
     pub fn keep_all(&mut self) {
         self.settings.takes_back = false;
     }
 
-    /// In so many slots handlers run, for so many messages.
+    /// Handlers run in this many slots, for this many messages.
     pub fn occupied(&mut self, slots: usize, messages: usize) {
         self.occupied = (slots, messages);
     }
@@ -410,7 +410,7 @@ impl<J> Ledger<J> {
     /// Whether a delivery that has not started can go back to the queue. If not, the host runs it,
     /// draining or not.
     ///
-    /// What an at-most-once queue handed out is nowhere else. While the server is away, or after it refused to take
+    /// A message that an at-most-once queue handed out is nowhere else. While the server is away, or after it refused to take
     /// something back, the host runs what it has: that loses nothing.
     fn hands_back(&self) -> bool {
         let is_only_copy = self.settings.policy.limit.at_most_once;
@@ -588,7 +588,7 @@ impl<J> Ledger<J> {
 
     // What goes back.
 
-    /// Rule 30: when attempts become slow, what does not start soon goes back, the newest first.
+    /// Rule 30: when attempts become slow, messages that do not start soon go back, the newest first.
     ///
     /// The rate changes from window to window, and what goes back costs Redis two scripts. So only what is more than
     /// twice of what ends soon goes back, by the better one of two windows: after three windows at the latest.
@@ -630,7 +630,7 @@ impl<J> Ledger<J> {
         self.unfinished().saturating_sub(self.target())
     }
 
-    /// Whether some of what the host holds may have to wait for an attempt to end. What has a reserved place may.
+    /// Whether some of what the host holds may have to wait for an attempt to end. Messages in reserved places may.
     fn holds_more_than_start(&self) -> bool {
         self.unfinished() > self.startable() + FOR_ORPHANS
     }

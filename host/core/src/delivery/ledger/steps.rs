@@ -840,7 +840,7 @@ impl<J> Ledger<J> {
     // Everything that is held.
 
     /// Rule 26: a delivery is missing although its lease lasts, so no other host can have settled it. This host
-    /// has not either. So it is not gone: somebody has deleted this consumer, or an earlier owner has acknowledged it
+    /// has not either. So it is not gone: this consumer was deleted, or an earlier owner has acknowledged it
     /// late. Says whether Redis is asked which.
     fn bring_back(&mut self, now: Time, key: Key, reply: &Reply) -> bool {
         let is_sure = self.is_sure(now, key) && self.hands_back();
@@ -863,7 +863,7 @@ impl<J> Ledger<J> {
         true
     }
 
-    /// Redis has looked for these deliveries: what it does not hold now is not brought back again. `is_asked`: it was
+    /// Redis has looked for these deliveries: one that it does not hold now is not brought back again. `is_asked`: it was
     /// asked to bring them back.
     pub(super) fn looked_for(&mut self, replies: &[(Key, Reply)], is_asked: bool) {
         for (key, reply) in replies {

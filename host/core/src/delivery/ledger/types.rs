@@ -460,7 +460,7 @@ pub struct Settings {
     pub policy: Policy,
     /// The operator has paused the queue.
     pub paused: bool,
-    /// What has not started can go back to the queue. If not, the host runs it, draining or not.
+    /// Messages that have not started can go back to the queue. If not, the host runs them, draining or not.
     pub takes_back: bool,
     /// Attempts at the same time.
     pub concurrency: usize,
@@ -471,8 +471,8 @@ pub struct Settings {
     pub batch: usize,
     /// The most deliveries that the host reads ahead.
     pub prefetch_max: usize,
-    /// How much work, at the measured rate, the host reads ahead, and records ahead. When attempts become slow, what is
-    /// beyond twice of that goes back.
+    /// How much work, at the measured rate, the host reads ahead, and records ahead. When attempts become slow,
+    /// messages beyond twice of that go back.
     pub ahead: Duration,
     /// How long a lease lasts without renewal.
     pub min_idle: Duration,

@@ -21,15 +21,29 @@ local function is_marked(mark)
   end
   return false
 end
+-- The note about the first `count` writes: their number, and a fraction that stands for their commands and keys.
+local function note_of(all, count)
+  local places = ''
+  for i = 1, count do
+    local command = all[i].command
+    places = places .. command[1] .. ' ' .. #command[2] .. ' ' .. command[2]
+  end
+  return count + tonumber(string.sub(redis.sha1hex(places), 1, 8), 16) / 4294967296
+end
 -- Write all, and the mark ('' = none): done | marked (before) | unmarked (no room) | changed (a value that
 -- was read is another one: nothing is written) | -<why not>.
 --
 -- If a write fails behind another one, the sorted set `progress` notes for this delivery how many are written, for
--- a while. The next try goes on there, also that of another attempt. `begun`: it has such notes.
+-- a while. The next try goes on there, also that of another attempt that begins with the same commands on the same
+-- keys. An attempt that begins with others writes all of its own. `begun`: there are such notes.
 local PROGRESS_MS, PROGRESS_MAX = 86400000, 10000
 local function settle_marked(marks, count, mark, all, most, lives, progress, id, begun)
   local word = 'done'
-  local written = begun and tonumber(redis.call('ZSCORE', progress, id) or 0) or 0
+  local note = begun and tonumber(redis.call('ZSCORE', progress, id) or nil)
+  local written = note and math.floor(note) or 0
+  if written > #all or note and note ~= note_of(all, written) then
+    written = 0
+  end
   if count > 0 and mark ~= '' then
     if not held then
       count_marks(marks, count)
@@ -57,7 +71,7 @@ local function settle_marked(marks, count, mark, all, most, lives, progress, id,
     local after
     refused, after = write_all(all, written)
     if refused and after > written then
-      redis.call('ZADD', progress, after, id)
+      redis.call('ZADD', progress, string.format('%.17g', note_of(all, after)), id)
       redis.call('PEXPIRE', progress, PROGRESS_MS)
       -- Those of deliveries that ended in another way are left.
       if redis.call('ZCARD', progress) > PROGRESS_MAX then
@@ -68,7 +82,7 @@ local function settle_marked(marks, count, mark, all, most, lives, progress, id,
   if refused then
     return refused
   end
-  if written > 0 then
+  if note then
     redis.call('ZREM', progress, id)
   end
   if count > 0 and mark ~= '' then

@@ -1,5 +1,5 @@
 -- Part: a group that lacks parked deliveries. The consumer `unparked` says so, until `park_again` has looked at each of
--- their records. Somebody may delete the consumer of parked deliveries, `parked`, with all that it has. It comes back
+-- their records. A client may delete the consumer of parked deliveries, `parked`, with all that it has. It comes back
 -- with the next one that is parked: so each script that parks asks before that.
 local function make_consumer(name)
   redis.call('XREADGROUP', 'GROUP', ARGV[1], name, 'NOACK', 'COUNT', 1, 'STREAMS', KEYS[1], '0')
