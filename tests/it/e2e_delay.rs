@@ -36,8 +36,8 @@ fn now_ms() -> u64 {
 async fn a_delayed_message_is_parked_until_it_is_due() {
     let mut scene = Scene::new().await;
     let host = scene.host().ready().await;
-    let mut lateness = Vec::new();
-    for delay in [400, 500, 600, 700] {
+    let (mut lateness, mut seen_parked) = (Vec::new(), 0);
+    for delay in [1000, 1000, 1000, 3000] {
         let published = now_ms();
         let id = scene.publish(&format!("nack:{delay},ack")).await;
         eventually("it is parked", async || !due(&scene).await.is_empty()).await;
@@ -45,14 +45,20 @@ async fn a_delayed_message_is_parked_until_it_is_due() {
         let seen = now_ms();
         assert!((published + delay..=seen + delay).contains(&due_at));
         // No host holds it, and its one attempt stays counted.
-        let held = &scene.raw.pending("orders", "workers").await[0];
-        assert_eq!((held.consumer.as_str(), held.count), ("hostler:parked", 1));
+        let pending = scene.raw.pending("orders", "workers").await;
+        // A slow machine may have looked too late.
+        if now_ms() < due_at {
+            let held = &pending[0];
+            assert_eq!((held.consumer.as_str(), held.count), ("hostler:parked", 1));
+            seen_parked += 1;
+        }
         eventually("it comes back", async || host.witness().starts(&id) == 2).await;
         let came = now_ms();
         assert!(came >= due_at, "{} ms early", due_at - came);
         lateness.push(came - due_at);
         assert_eq!(host.witness().attempts(&id), [1, 2]);
     }
+    assert!(seen_parked > 0);
     // At most 100 ms on an idle machine. One of four attempts finds it idle enough.
     assert!(lateness.iter().any(|late| *late <= 100), "{lateness:?}");
     let ended = host.drained().await;
