@@ -1,6 +1,6 @@
 //! What to do about an error of Redis: one table for every place that shows one.
 //!
-//! An error is known by its code and a part of its text, whichever command met it. `tests/it/hints.rs` has tests on
+//! An error is known by its code and a part of its text, whichever command met it. `tests/it/redis/hints.rs` has tests on
 //! real servers; codes that a server rarely answers are in the tests below.
 
 use super::error::Error;

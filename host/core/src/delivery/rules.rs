@@ -59,7 +59,7 @@ pub(crate) enum Rule {
     SettlementsFollowTheRules,
     /// 16: where the dead-letter key was taken away, dead letters wait.
     TakingTheKeyDiscardsNothing,
-    /// 17: what the gate turns away never starts.
+    /// 17: the gate's refusals never start.
     TurnedAwayNeverStarts,
     /// 18: a host says that a delivery is gone only if its group is still the one that it knows
     /// (`parts/epoch.lua`).
@@ -82,7 +82,7 @@ pub(crate) enum Rule {
     UnfitEffectsFail,
     /// 30: when attempts become slow, messages that a host does not start soon go back.
     ExcessGoesBack,
-    /// 19: what was parked in an earlier group is parked again.
+    /// 19: deliveries that were parked in an earlier group are parked again.
     #[cfg(test)]
     ParkedAgain,
     /// 23: an acknowledgement with effects that was carried out in an earlier group is not brought back

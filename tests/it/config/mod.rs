@@ -1,0 +1,3 @@
+//! Configuration files.
+
+mod config_files;

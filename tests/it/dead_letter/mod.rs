@@ -1,0 +1,15 @@
+//! Dead letters.
+
+mod dlq_api;
+mod dlq_commands;
+mod dlq_docs;
+mod dlq_filters;
+mod dlq_guard;
+mod dlq_log;
+mod dlq_maxlen;
+mod dlq_peek;
+mod dlq_reasons;
+mod dlq_replay;
+pub(crate) mod dlq_scene;
+mod dlq_slots;
+mod dlq_trial;

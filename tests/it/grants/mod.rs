@@ -1,0 +1,11 @@
+//! Calls of handlers: keys, HTTP, TCP, secrets.
+
+mod effects_key_value;
+mod effects_key_value_checked;
+mod example_charge;
+mod outbound_hostile;
+mod outbound_http;
+mod outbound_names;
+mod outbound_queue;
+pub(crate) mod outbound_scene;
+mod outbound_secrets;

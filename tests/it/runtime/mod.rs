@@ -1,0 +1,17 @@
+//! The loop, end to end.
+
+mod e2e_batch;
+mod e2e_crash;
+mod e2e_delay;
+mod e2e_drain;
+mod e2e_group;
+mod e2e_lease;
+mod e2e_load;
+mod e2e_log;
+mod e2e_outcomes;
+mod e2e_refused;
+mod e2e_retention;
+pub(crate) mod e2e_sandbox;
+pub(crate) mod e2e_scene;
+mod e2e_start;
+pub(crate) mod runtime_loop;

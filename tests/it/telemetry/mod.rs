@@ -1,0 +1,3 @@
+//! Telemetry.
+
+mod telemetry_otlp;

@@ -1,0 +1,3 @@
+//! The dashboard over HTTP.
+
+mod ui_http;
