@@ -5,7 +5,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::host::{Error, StopSignals};
 
 /// The loop has a thread of its own: handlers that keep all cores busy must not delay the renewal of
-/// leases. It handles a message that is alone while attempts are brief.
+/// leases. No handler runs on it.
 pub struct Threads {
     main: Runtime,
     attempts: Runtime,

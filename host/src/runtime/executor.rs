@@ -4,15 +4,12 @@
 //! driver and waits, so that nothing comes between the record and the start. Then it calls the handler and
 //! reports the outcome. A panic of the host in a call is caught: it is a fault of that attempt. For a
 //! handler of batches, a slot gathers several tickets and does the same with all of them.
-//!
-//! The driver may run one of the slots on its own thread: it does so for a message that is alone.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::task::Poll;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use futures_util::FutureExt;
@@ -25,7 +22,6 @@ use crate::delivery::trace::Traced;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Batching, Call, Handler, Report, SlotEvent, Verdicts};
-use crate::runtime::lent_task::{self, Boxed, LentTask};
 use crate::runtime::slot_events::EventSender;
 use crate::runtime::ticket::Ticket;
 use crate::runtime::ticket_queue::TicketQueue;
@@ -39,8 +35,6 @@ pub struct SlotState {
     cancelled: Arc<Cancelled>,
     /// Messages whose handler runs now.
     running: AtomicUsize,
-    /// The slot is to make ready what its next call needs, while it waits.
-    prepares: AtomicBool,
 }
 
 /// State that the slots and the driver share.
@@ -69,39 +63,6 @@ pub struct Shared {
 /// A start that comes later after the look for duplicates waits for another look.
 pub(super) const LOOK_MAX: Time = Time::from_millis(100);
 
-/// The slot that may run elsewhere.
-const LENT: usize = 0;
-
-/// The slots that run.
-#[derive(Debug)]
-pub(super) struct Slots {
-    tasks: JoinSet<()>,
-    lent: Option<LentTask>,
-    /// The runtime of the tasks: their timers belong to it.
-    home: Handle,
-}
-
-impl Slots {
-    /// Run a slot on this thread until it waits, if there is one that waits.
-    pub(super) fn run_one_here(&self) {
-        let _entered = self.home.enter();
-        if let Some(lent) = &self.lent {
-            lent.run_here();
-        }
-    }
-
-    /// Let that slot make ready what its next call needs, on this thread.
-    pub(super) fn prepare_one_here(&self, shared: &Shared) {
-        shared.slots[LENT].prepares.store(true, Ordering::Relaxed);
-        self.run_one_here();
-    }
-
-    /// End them, even in the middle of a call.
-    pub(super) fn abort(&mut self) {
-        self.tasks.abort_all();
-    }
-}
-
 /// Start the slots on `attempts`. They end when `queue` closes.
 pub(super) fn start<H: Handler>(
     handler: &Arc<H>,
@@ -109,12 +70,8 @@ pub(super) fn start<H: Handler>(
     queue: &TicketQueue,
     events: &EventSender<SlotEvent>,
     attempts: &Handle,
-) -> Slots {
-    let mut slots = Slots {
-        tasks: JoinSet::new(),
-        lent: None,
-        home: attempts.clone(),
-    };
+) -> JoinSet<()> {
+    let mut slots = JoinSet::new();
     for number in 0..shared.slots.len() {
         let slot = Slot {
             state: handler.slot(),
@@ -124,14 +81,8 @@ pub(super) fn start<H: Handler>(
             number,
         };
         let (queue, events) = (queue.clone(), events.clone());
-        let serve: Boxed = Box::pin(async move { events.flushing(slot.serve(queue)).await });
-        if number == LENT {
-            let (serve, lent) = lent_task::lend(serve);
-            slots.lent = Some(lent);
-            slots.tasks.spawn_on(serve, attempts);
-        } else {
-            slots.tasks.spawn_on(serve, attempts);
-        }
+        let serve = async move { events.flushing(slot.serve(queue)).await };
+        slots.spawn_on(serve, attempts);
     }
     slots
 }
@@ -241,24 +192,13 @@ impl<H: Handler> Slot<H> {
     async fn wait<T>(&mut self, next: impl Future<Output = T>) -> T {
         let mut next = pin!(next);
         self.handler.on_wait(&mut self.state);
-        loop {
-            let prepares = &self.shared.slots[self.number].prepares;
-            // `None`: the slot is to prepare.
-            let told = poll_fn(|context| match next.as_mut().poll(context) {
-                Poll::Ready(next) => Poll::Ready(Some(next)),
-                Poll::Pending if prepares.swap(false, Ordering::Relaxed) => Poll::Ready(None),
-                Poll::Pending => Poll::Pending,
-            });
-            let told = match self.handler.idle_timeout(&self.state) {
-                Some(idle) => tokio::time::timeout(idle, told).await,
-                None => Ok(told.await),
-            };
-            match told {
-                Ok(Some(next)) => return next,
-                Ok(None) => self.handler.prepare(&mut self.state).await,
+        if let Some(idle) = self.handler.idle_timeout(&self.state) {
+            match tokio::time::timeout(idle, &mut next).await {
+                Ok(next) => return next,
                 Err(_) => self.handler.on_idle(&mut self.state),
             }
         }
+        next.await
     }
 
     /// Serve several messages in one call. `None`: the host is ending.

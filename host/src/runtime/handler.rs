@@ -121,12 +121,6 @@ pub trait Handler: Send + Sync + 'static {
     /// The slot has no message, and waits for one.
     fn on_wait(&self, _slot: &mut Self::Slot) {}
 
-    /// The slot has nothing to do for now: release what its last call has left, and make ready what the next one needs.
-    /// Never waits.
-    fn prepare<'a>(&'a self, _slot: &'a mut Self::Slot) -> impl Future<Output = ()> + Send + 'a {
-        std::future::ready(())
-    }
-
     /// The digest of the handler that would run now.
     fn digest(&self) -> Arc<str>;
 

@@ -5,7 +5,6 @@
 //! - [`workers`]: the requests to the queue, of each kind only a few at a time.
 //! - [`executor`]: the slots in which handlers run, on all cores. [`job`]: a delivery as the ledger keeps
 //!   it. `ticket_queue`: the slots take their messages from it. `slot_events`: what they tell the driver.
-//!   `lent_task`: the driver may run one slot on its own thread.
 //! - [`handler`]: a handler as a slot calls it. [`sandboxed`], [`native`]: the sandbox, and a no-op to
 //!   measure it against.
 //! - [`gate`]: which messages no handler may see.
@@ -30,7 +29,6 @@ pub mod fault_point;
 pub mod gate;
 pub mod handler;
 pub mod job;
-mod lent_task;
 pub mod native;
 mod reporter;
 mod rollout_monitor;

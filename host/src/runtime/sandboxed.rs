@@ -262,12 +262,6 @@ impl Handler for Sandboxed {
         slot.view = View::default();
     }
 
-    async fn prepare<'a>(&'a self, slot: &'a mut Self::Slot) {
-        // If the message is for a canary, this instance is dropped.
-        let active = self.versions.active();
-        active.current.sandbox.prepare(&mut slot.slot).await;
-    }
-
     fn digest(&self) -> Arc<str> {
         self.versions.digest()
     }

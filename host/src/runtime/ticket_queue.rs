@@ -1,8 +1,7 @@
 //! The queue of tickets from which the slots take their messages.
 //!
 //! The driver puts in several at a time, and each slot takes one when it is free: so no message waits behind a
-//! slow call while another slot has nothing to do. To put in tickets wakes nobody: the driver may run a slot itself
-//! before it wakes others.
+//! slow call while another slot has nothing to do.
 //!
 //! For a handler of batches, one slot at a time gathers messages. So messages that come together go
 //! together; otherwise each slot would get one of them. A message waits for others from the moment it is
@@ -71,19 +70,13 @@ pub(super) fn channel(most: usize) -> (TicketSender, TicketQueue) {
 }
 
 impl TicketSender {
-    /// Put in these tickets, in their order, as far as there is room, and wake nobody. Returns how many.
-    pub(super) fn put(&self, tickets: &mut Vec<Arc<Ticket>>) -> usize {
+    /// Put in these tickets, in their order, as far as there is room. Wakes one waiting slot for each.
+    pub(super) fn send(&self, tickets: &mut Vec<Arc<Ticket>>) {
         let mut state = self.0.state();
         let room = self.0.most.saturating_sub(state.tickets.len());
         let count = room.min(tickets.len());
         state.tickets.extend(tickets.drain(..count));
-        count
-    }
-
-    /// Wake one waiting slot for each ticket that is here, but at most so many.
-    pub(super) fn wake(&self, most: usize) {
-        let state = self.0.state();
-        let woken = most.min(state.tickets.len()).min(state.waiting);
+        let woken = count.min(state.waiting);
         drop(state);
         for _ in 0..woken {
             self.0.arrived.notify_one();
@@ -240,12 +233,6 @@ mod tests {
     }
 
     impl TicketSender {
-        /// As the driver does without running a slot itself.
-        fn send(&self, tickets: &mut Vec<Arc<Ticket>>) {
-            let count = self.put(tickets);
-            self.wake(count);
-        }
-
         fn send_one(&self, ticket: Arc<Ticket>) {
             let mut tickets = vec![ticket];
             self.send(&mut tickets);
@@ -375,25 +362,6 @@ mod tests {
         }
         taken.sort_unstable();
         assert_eq!(taken, [1, 2, 3]);
-        assert_eq!(queue.shared.state().waiting, 0);
-    }
-
-    #[tokio::test]
-    async fn a_slot_that_runs_without_a_wake_takes_what_is_here_and_leaves_the_wake_to_others() {
-        let (sender, queue) = queue();
-        let mut first = Box::pin(queue.one());
-        let mut second = Box::pin(queue.one());
-        assert!(first.as_mut().now_or_never().is_none());
-        assert!(second.as_mut().now_or_never().is_none());
-        let mut tickets = vec![ticket(1, b"")];
-        assert_eq!(sender.put(&mut tickets), 1);
-        let taken = second.as_mut().now_or_never().flatten().unwrap();
-        assert_eq!(taken.key.id.0, 1);
-        // Nothing is left to wake anybody for.
-        sender.wake(1);
-        assert!(first.as_mut().now_or_never().is_none());
-        sender.send_one(ticket(2, b""));
-        assert_eq!(first.await.unwrap().key.id.0, 2);
         assert_eq!(queue.shared.state().waiting, 0);
     }
 

@@ -157,14 +157,15 @@ impl Loaded {
         };
         let deadline = started + self.shared.limits.wall;
         let attempt = Attempt::new(calls, deadline, &self.shared);
-        let mut live = match slot.reusable(self, started) {
+        let reusable = slot.reusable(self, started);
+        let fresh = reusable.is_none();
+        let mut live = match reusable {
             Some(mut live) => {
                 live.store.data_mut().begin(attempt);
                 live
             }
             None => Live::new(self, &slot.meter, attempt, started),
         };
-        let fresh = !live.is_used();
         live.store.set_epoch_deadline(1);
         slot.meter.begin();
         let end = {
@@ -189,11 +190,10 @@ impl Loaded {
             _ => self.end_of_log(&live, trapped_in),
         };
         // An instance is dropped after a fault.
-        let (closed, ended) = match answered.is_ok() {
-            true if live.record_answers(messages.len(), memory_bytes, &self.reuse) => {
-                (Ok(()), slot.keep(live))
-            }
-            true => slot.end(live, started),
+        let stays =
+            answered.is_ok() && live.record_answers(messages.len(), memory_bytes, &self.reuse);
+        let (closed, ended) = match stays {
+            true => (Ok(()), slot.keep(live)),
             false => (drop_caught(live), Instant::now()),
         };
         let answer = match (answered, closed) {

@@ -17,12 +17,8 @@ const TYPES: u64 = 50_000;
 const PASSIVE_ELEMENTS: u64 = 10_000;
 
 /// Refuse a component that declares too much, or is for a world with `async` functions. What cannot be parsed is not counted: it does not compile.
-///
-/// Returns whether code of the component may run while an instance is made. A core module becomes a component only
-/// later, so nobody knows.
-pub(super) fn check(bytes: &[u8]) -> Result<bool, LoadError> {
+pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
     let (mut types, mut elements) = (0_u64, 0_u64);
-    let mut starts = !Parser::is_component(bytes);
     let mut depth = 0_u32;
     for payload in Parser::new(0).parse_all(bytes) {
         let Ok(payload) = payload else {
@@ -34,7 +30,6 @@ pub(super) fn check(bytes: &[u8]) -> Result<bool, LoadError> {
             Payload::ComponentTypeSection(section) => types += u64::from(section.count()),
             Payload::ElementSection(section) => elements += passive(section),
             Payload::Version { .. } => depth += 1,
-            Payload::StartSection { .. } | Payload::ComponentStartSection { .. } => starts = true,
             Payload::End(_) => depth = depth.saturating_sub(1),
             Payload::ComponentImportSection(section) if depth == 1 => {
                 for import in section.into_iter().map_while(Result::ok) {
@@ -57,7 +52,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<bool, LoadError> {
             return Err(LoadError::TooMany { what, found, limit });
         }
     }
-    Ok(starts)
+    Ok(())
 }
 
 /// The elements of the passive segments of a section.

@@ -39,8 +39,6 @@ pub(super) struct Loaded {
     pub(super) reuse: Reuse,
     /// Unique in this process.
     pub(super) generation: u64,
-    /// Code of the component may run while an instance is made.
-    pub(super) starts: bool,
     pub(super) description: Description,
 }
 
@@ -117,8 +115,8 @@ pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadErro
         });
     }
     format::check(bytes)?;
-    let starts = declarations::check(bytes)?;
-    build(bytes, starts, settings, settings.allocation)
+    declarations::check(bytes)?;
+    build(bytes, settings, settings.allocation)
 }
 
 /// Whether the compiled code of this component is cached, so that no compiler is needed. The entry is not checked.
@@ -128,12 +126,7 @@ pub(crate) fn is_cached(bytes: &[u8], settings: &Settings) -> bool {
         .is_ok_and(|compiler| compile::is_cached(&compiler, &digest, settings))
 }
 
-fn build(
-    bytes: &[u8],
-    starts: bool,
-    settings: &Settings,
-    allocation: Allocation,
-) -> Result<Loaded, LoadError> {
+fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Loaded, LoadError> {
     let unusable = |error: wasmtime::Error| LoadError::Engine(format!("{error:#}"));
     let compiler = engine::compiler(settings, allocation).map_err(unusable)?;
     let digest: [u8; 32] = Sha256::digest(bytes).into();
@@ -176,7 +169,7 @@ fn build(
                 reason,
                 "no room for an instance pool; memory is mapped for each instance"
             );
-            return build(bytes, starts, settings, Allocation::OnDemand);
+            return build(bytes, settings, Allocation::OnDemand);
         }
         Err(detail) => return Err(LoadError::Engine(detail)),
     };
@@ -241,7 +234,6 @@ fn build(
         shared,
         reuse: Reuse::new(settings),
         generation: generation(),
-        starts,
     };
     if let Tried::Untried(reason) = &compiled.tried {
         let detail = format!("its trial has ended early: {reason}");

@@ -133,12 +133,6 @@ impl Sandbox {
         Slot::default()
     }
 
-    /// Drop the instance of the slot's last call, if it waits for that, and make the one of the next call, if no code of the
-    /// component runs for that.
-    pub async fn prepare(&self, slot: &mut Slot) {
-        slot.prepare(&self.0).await;
-    }
-
     /// Run one attempt. Needs a tokio runtime with its time driver.
     ///
     /// Never fails and never panics: an error is a fault in the outcome. Dropping the future ends

@@ -44,8 +44,6 @@ pub mod runtime {
         }
     }
 
-    #[path = "../../../../host/src/runtime/lent_task.rs"]
-    mod lent_task;
     #[path = "../../../../host/src/runtime/slot_events.rs"]
     mod slot_events;
     #[path = "../../../../host/src/runtime/ticket.rs"]

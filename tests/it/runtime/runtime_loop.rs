@@ -8,7 +8,7 @@ use hostler::delivery::outcome::Outcome;
 use hostler::queue::kind::QueueOptions;
 use hostler::queue::list::ListOptions;
 use hostler::queue::stream::StreamOptions;
-use hostler::runtime::{Call, Exit, Handler, Report, Settings};
+use hostler::runtime::{Batching, Call, Exit, Handler, Report, Settings};
 use hostler::telemetry::metrics::Metrics;
 use hostler::wire::list::Framing;
 use hostler_tests::inprocess::{Host, report};
@@ -229,19 +229,20 @@ async fn a_slot_without_messages_idles_once() {
     assert_eq!(idled(), 3);
 }
 
-/// A handler that notes the thread on which each attempt began, and the one on which it ended.
+/// A handler that notes on which threads it runs: at the begin and at the end of a call, and when its slot idles.
 #[derive(Debug, Default)]
-struct Whereabouts(Mutex<Vec<[bool; 2]>>);
+struct Whereabouts {
+    threads: Mutex<Vec<Option<String>>>,
+    batching: Option<Batching>,
+}
 
 const SLOTS: &str = "slots";
 
-fn slots_runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name(SLOTS)
-        .enable_all()
-        .build()
-        .unwrap()
+impl Whereabouts {
+    fn note(&self) {
+        let name = std::thread::current().name().map(str::to_owned);
+        self.threads.lock().unwrap().push(name);
+    }
 }
 
 impl Handler for Whereabouts {
@@ -250,18 +251,24 @@ impl Handler for Whereabouts {
     fn slot(&self) {}
 
     async fn run<'a>(&'a self, _slot: &'a mut (), call: Call<'a>) -> Report {
-        let is_on_slots = || std::thread::current().name() == Some(SLOTS);
-        let began = is_on_slots();
+        self.note();
         if &*call.message.body == b"slow" {
-            // The timer is one of the runtime of the slots.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        self.0.lock().unwrap().push([began, is_on_slots()]);
-        let took = match &*call.message.body {
-            b"slow" => Duration::from_millis(20),
-            _ => Duration::ZERO,
-        };
-        report(Outcome::Ack, self.digest(), took)
+        self.note();
+        report(Outcome::Ack, self.digest(), call.began.elapsed())
+    }
+
+    fn batching(&self) -> Option<Batching> {
+        self.batching
+    }
+
+    fn idle_timeout(&self, _slot: &()) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+
+    fn on_idle(&self, _slot: &mut ()) {
+        self.note();
     }
 
     fn digest(&self) -> Arc<str> {
@@ -270,82 +277,44 @@ impl Handler for Whereabouts {
 }
 
 #[tokio::test]
-async fn a_message_that_is_alone_begins_on_the_thread_of_the_loop_while_attempts_are_brief() {
-    let slots = slots_runtime();
-    let scene = Scene::new(Kind::Stream).await;
-    let options = QueueOptions::Stream(stream_options());
-    let queue = options.open(scene.connector()).await.unwrap();
-    let handler = Arc::new(Whereabouts::default());
-    let host = Host::with_slots(queue, running(None), &handler, slots.handle());
-    for (n, body) in ["brief", "brief", "slow", "brief", "brief"]
-        .into_iter()
-        .enumerate()
-    {
-        scene.send(body).await;
-        eventually("the message is acknowledged", async || {
-            host.metrics.summary().acked == n as u64 + 1
-        })
-        .await;
-    }
-    let expected = [
-        // Nobody knows yet how long attempts are.
-        [true, true],
-        [false, false],
-        // It waits, and goes on where slots run.
-        [false, true],
-        // The last one was not brief.
-        [true, true],
-        [false, false],
-    ];
-    assert_eq!(*handler.0.lock().unwrap(), expected);
-    assert_eq!(host.drain().await, Exit::Drained);
-    slots.shutdown_background();
-}
-
-/// A handler that notes for each preparation whether it was on a thread of the slots.
-#[derive(Debug, Default)]
-struct Preparing(Mutex<Vec<bool>>);
-
-impl Handler for Preparing {
-    type Slot = ();
-
-    fn slot(&self) {}
-
-    async fn run<'a>(&'a self, _slot: &'a mut (), _call: Call<'a>) -> Report {
-        report(Outcome::Ack, self.digest(), Duration::ZERO)
-    }
-
-    async fn prepare<'a>(&'a self, _slot: &'a mut ()) {
-        let is_on_slots = std::thread::current().name() == Some(SLOTS);
-        self.0.lock().unwrap().push(is_on_slots);
-    }
-
-    fn digest(&self) -> Arc<str> {
-        Arc::from("preparing")
-    }
-}
-
-#[tokio::test]
-async fn the_loop_prepares_its_slot_when_nothing_is_left_to_do() {
-    let slots = slots_runtime();
-    for kind in [Kind::Stream, Kind::List] {
-        let scene = Scene::new(kind).await;
-        let options = ways(kind, Duration::from_secs(30)).swap_remove(0);
+async fn no_handler_runs_on_the_thread_of_the_loop() {
+    let slots = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name(SLOTS)
+        .enable_all()
+        .build()
+        .unwrap();
+    let batching = Batching {
+        size: 2,
+        wait: Duration::from_millis(1),
+        bytes: 1000,
+    };
+    for batching in [None, Some(batching)] {
+        let scene = Scene::new(Kind::Stream).await;
+        let options = QueueOptions::Stream(stream_options());
         let queue = options.open(scene.connector()).await.unwrap();
-        let handler = Arc::new(Preparing::default());
-        let prepared = || handler.0.lock().unwrap().clone();
+        let handler = Arc::new(Whereabouts {
+            batching,
+            ..Whereabouts::default()
+        });
         let host = Host::with_slots(queue, running(None), &handler, slots.handle());
-        // The first one shows that attempts are brief. Each of the others is handled by the loop.
-        for n in 0..4 {
-            scene.send("ack").await;
-            eventually(
-                "the message is acknowledged, and the slot prepared",
-                async || host.metrics.summary().acked == n + 1 && prepared().len() as u64 == n,
-            )
+        let mut sent = 0;
+        // Alone, and several at a time.
+        for count in [1, 1, 1, 8] {
+            for body in ["brief", "slow"].iter().cycle().skip(sent).take(count) {
+                scene.send(body).await;
+                sent += 1;
+            }
+            eventually("the messages are acknowledged", async || {
+                host.metrics.summary().acked == sent as u64
+            })
             .await;
         }
-        assert_eq!(prepared(), [false; 3]);
         assert_eq!(host.drain().await, Exit::Drained);
+        let threads = handler.threads.lock().unwrap();
+        assert!(threads.len() > 2 * sent, "each call, and idle slots");
+        let elsewhere = threads.iter().find(|name| name.as_deref() != Some(SLOTS));
+        assert_eq!(elsewhere, None);
     }
     slots.shutdown_background();
 }

@@ -123,18 +123,6 @@ async fn delays(rig: &mut Rig) -> [u128; 2] {
 }
 
 #[tokio::test]
-async fn an_instance_is_made_ahead_unless_code_of_the_component_runs_for_it() {
-    let delay = "(i64.const 0)";
-    let is_made_ahead = async |items: &str| {
-        let mut rig = Rig::bytes(&random(items, delay), &Settings::default());
-        rig.sandbox.prepare(&mut rig.slot).await;
-        rig.slot.idle_timeout().is_some()
-    };
-    assert!(is_made_ahead("(func $begin)").await);
-    assert!(!is_made_ahead("(func $begin) (start $begin)").await);
-}
-
-#[tokio::test]
 async fn instances_begin_after_the_start_and_share_nothing() {
     // What it counts, writes and grows at the start and in the call is in the answer.
     let start = counting(

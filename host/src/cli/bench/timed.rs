@@ -116,10 +116,6 @@ impl<H: Handler> Handler for Timed<H> {
         self.handler.on_wait(&mut slot.slot);
     }
 
-    async fn prepare<'a>(&'a self, slot: &'a mut Self::Slot) {
-        self.handler.prepare(&mut slot.slot).await;
-    }
-
     fn digest(&self) -> Arc<str> {
         self.handler.digest()
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use super::{BRIEF, Driver};
+use super::Driver;
 use crate::delivery::ledger::{Action, Delivery, Event, Key, Note, Reply, SettleAction, Time};
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
@@ -158,7 +158,7 @@ impl Driver {
         if self.released.is_empty() {
             return;
         }
-        self.handed_out += self.executor.put(&mut self.released);
+        self.executor.send(&mut self.released);
         // There is room while the ledger keeps its bounds. Without room nothing is lost.
         for ticket in self.released.drain(..).filter(|ticket| ticket.revoke()) {
             self.tickets.remove(&ticket.key);
@@ -349,7 +349,6 @@ impl Driver {
 
     fn finished(&mut self, now: Time, (key, attempt): (Key, u32), report: Report) {
         self.tickets.remove(&key);
-        self.is_brief = report.took < BRIEF;
         self.monitored(now, |monitor, host| monitor.on_attempt(host, key, &report));
         let mut job = self.ledger.job_mut(key);
         let started = job.as_deref().map(|job| (job, attempt));

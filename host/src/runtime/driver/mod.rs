@@ -7,10 +7,11 @@ mod exchange;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
@@ -18,7 +19,7 @@ use crate::delivery::ledger::{Event, Key, Ledger, Time};
 use crate::queue::{Guarantee, Queue};
 use crate::runtime::connection::Connection;
 use crate::runtime::errands::Errands;
-use crate::runtime::executor::{self, LOOK_MAX, Shared, Slots};
+use crate::runtime::executor::{self, LOOK_MAX, Shared};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Handler, SlotEvent};
 use crate::runtime::job::Job;
@@ -37,8 +38,6 @@ use exchange::Outbox;
 
 /// How often a host that drains looks whether all is relayed.
 const RELAYED_LOOK: Time = Time::from_millis(5);
-/// An attempt that is shorter than this is brief. Anything may hold up the loop for so long.
-const BRIEF: Duration = Duration::from_millis(1);
 /// The longest turn without events.
 const TURN_MAX: Time = Time::from_secs(1);
 
@@ -79,13 +78,8 @@ pub struct Driver {
     workers: Workers,
     completions: mpsc::Receiver<Completion>,
     outbox: Outbox,
-    slots: Slots,
-    /// Tickets for which no slot was woken yet.
-    handed_out: usize,
-    /// The last attempt was brief.
-    is_brief: bool,
-    /// This thread ran a slot, which has not prepared for its next message yet.
-    ran_slot: bool,
+    /// The tasks of the slots.
+    slots: JoinSet<()>,
     slot_events: EventReceiver<SlotEvent>,
     executor: TicketSender,
     /// Tickets for the executor, in one go.
@@ -157,9 +151,6 @@ impl Driver {
             completions,
             outbox: Outbox::default(),
             slots,
-            handed_out: 0,
-            is_brief: false,
-            ran_slot: false,
             slot_events,
             executor,
             released: Vec::new(),
@@ -206,7 +197,6 @@ impl Driver {
                 self.hand_out(now);
                 self.ledger.poll(now, &mut actions);
             }
-            self.start_slots();
             self.send_requests(now);
             self.reporter.health.beat(Instant::now());
             if self.ledger.is_drained() && self.outboxes_are_done(now) {
@@ -215,7 +205,6 @@ impl Driver {
             if self.drain_deadline.is_some_and(|deadline| now >= deadline) {
                 return self.time_out();
             }
-            self.prepare_slot();
             let left = self.deadline(now).saturating_sub(self.clock.now());
             tokio::select! {
                 biased;
@@ -253,32 +242,6 @@ impl Driver {
                 .turn(running, batches, splits, self.ledger.len());
         }
         self.leave().await
-    }
-
-    /// Let the slots begin what was handed out.
-    ///
-    /// A message that is alone is handled on this thread while attempts are brief: two cores less need to wake up. A guest
-    /// that turns out to be slow leaves this thread when it is interrupted for the first time, after
-    /// [`TICK`](crate::sandbox::TICK) at most.
-    fn start_slots(&mut self) {
-        let count = std::mem::take(&mut self.handed_out);
-        if count == 0 {
-            return;
-        }
-        if count == 1 && self.tickets.len() == 1 && self.is_brief {
-            self.slots.run_one_here();
-            self.ran_slot = true;
-        }
-        self.executor.wake(count);
-    }
-
-    /// What the last message has left is released, and what the next message that is alone needs is made, when nothing
-    /// else is left to do, while the code for it is in the caches of this core.
-    fn prepare_slot(&mut self) {
-        if self.ran_slot && self.is_brief && self.ledger.is_empty() {
-            self.ran_slot = false;
-            self.slots.prepare_one_here(&self.shared);
-        }
     }
 
     /// Let the rollout monitor act on the ledger.
@@ -370,7 +333,8 @@ impl Driver {
 
     fn time_out(mut self) -> Exit {
         let unfinished = self.ledger.len();
-        self.slots.abort();
+        // Even in the middle of a call.
+        self.slots.abort_all();
         match self.queue.guarantee() {
             Guarantee::AtLeastOnce => warn!(
                 unfinished,

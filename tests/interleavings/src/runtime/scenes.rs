@@ -12,7 +12,6 @@ use shuttle::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use shuttle::thread;
 
 use super::handler::Batching;
-use super::lent_task::{LentTask, lend};
 use super::slot_events::{self, EventReceiver, EventSender};
 use super::ticket::Ticket;
 use super::ticket_queue::{self, TicketQueue, TicketSender};
@@ -102,17 +101,8 @@ async fn slot(queue: TicketQueue, events: EventSender<Event>) {
     events.flushing(tickets).await;
 }
 
-/// Hand out tickets as the driver does, which sometimes runs a slot itself before it wakes others.
-fn send(sender: &TicketSender, tickets: &mut Vec<Arc<Ticket>>, lent: Option<&LentTask>) {
-    let count = sender.put(tickets);
-    if let Some(lent) = lent.filter(|_| thread_rng().gen_bool(0.5)) {
-        lent.run_here();
-    }
-    sender.wake(count);
-}
-
 /// The driver: it hands out tickets as far as there is room, takes some back, and answers those who ask.
-async fn drive(sender: TicketSender, events: EventReceiver<Event>, lent: LentTask) -> Seen {
+async fn drive(sender: TicketSender, events: EventReceiver<Event>) -> Seen {
     let mut seen = Seen::default();
     let all: Vec<_> = (0..TICKETS)
         .map(|number| ticket(number, (number % 2 == 0).then_some(1 + number as u32)))
@@ -125,7 +115,7 @@ async fn drive(sender: TicketSender, events: EventReceiver<Event>, lent: LentTas
             let more = thread_rng().gen_range(1..=TICKETS - sent);
             let mut more = all[sent..sent + more].to_vec();
             sent += more.len();
-            send(&sender, &mut more, Some(&lent));
+            sender.send(&mut more);
         }
         if thread_rng().gen_bool(0.3) {
             let number = thread_rng().gen_range(0..sent);
@@ -163,16 +153,11 @@ async fn drive(sender: TicketSender, events: EventReceiver<Event>, lent: LentTas
 pub fn each_ticket_ends_once_and_every_slot_ends() {
     let (sender, queue) = ticket_queue::channel(TICKETS);
     let (event_sender, events) = slot_events::channel();
-    let start = || slot(queue.clone(), event_sender.clone());
-    let (spawned, lent) = lend(Box::pin(start()));
-    let others = [(); SLOTS - 1].map(|()| {
-        let slot = start();
+    let slots = [(); SLOTS].map(|()| {
+        let slot = slot(queue.clone(), event_sender.clone());
         thread::spawn(move || block_on(slot))
     });
-    let slots = [thread::spawn(move || block_on(spawned))]
-        .into_iter()
-        .chain(others);
-    let seen = block_on(drive(sender, events, lent));
+    let seen = block_on(drive(sender, events));
     for slot in slots {
         slot.join().unwrap();
     }
@@ -191,7 +176,7 @@ pub fn tickets_that_come_together_wake_a_slot_each() {
         thread::spawn(move || block_on(queue.one()).unwrap().key.0)
     });
     let mut two = vec![ticket(0, None), ticket(1, None)];
-    send(&sender, &mut two, None);
+    sender.send(&mut two);
     let mut taken = slots.map(|slot| slot.join().unwrap());
     taken.sort_unstable();
     assert_eq!(taken, [0, 1]);
@@ -232,7 +217,7 @@ pub fn a_slot_that_stops_waiting_loses_no_ticket() {
         thread::spawn(move || block_on(slot))
     });
     let mut outside = vec![ticket(0, None), ticket(1, None)];
-    send(&sender, &mut outside, None);
+    sender.send(&mut outside);
     assert!(outside.is_empty());
     // The patient slot takes what is left, or nobody would ever.
     while taken.load(Ordering::SeqCst) < 2 {
@@ -268,7 +253,7 @@ pub fn batches_hold_each_ticket_once() {
     });
     let all: Vec<_> = (0..TICKETS).map(|number| ticket(number, None)).collect();
     for two in all.chunks(2) {
-        send(&sender, &mut two.to_vec(), None);
+        sender.send(&mut two.to_vec());
     }
     let revoked = all[0].revoke();
     drop(sender);
