@@ -11,6 +11,8 @@
 //! [`crate::redis::Class::Reconnect`] it may be published or not. With an `x-message-id` of your own, its
 //! handler can recognize a repeat.
 
+pub mod scripts;
+
 use crate::redis::connection::Connector;
 use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
 

@@ -15,10 +15,11 @@ use sha2::{Digest, Sha256};
 use super::Claim;
 use crate::delivery::message::Message;
 use crate::delivery::millis::millis;
+use crate::outgoing::scripts;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script;
 use crate::wire::dead_letter::AGAIN;
 use crate::wire::keys;
 
@@ -85,7 +86,7 @@ impl Dedup {
         marks: &Marks,
         claims: &mut [Claim],
     ) -> Result<(), Error> {
-        let script = Script::Marked;
+        let script = &scripts::MARKED;
         let marked: Vec<_> = claims
             .iter_mut()
             .filter_map(|claim| Some((self.mark(&claim.message)?, claim)))

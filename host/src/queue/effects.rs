@@ -11,7 +11,8 @@ use bytes::Bytes;
 use redis::Cmd;
 use sha2::{Digest, Sha256};
 
-use super::at_least_once::calls::{Batch, PER_PIPELINE, Replies, all_of, answers, batches, note};
+use crate::calls::words::{refused, reply_of};
+use crate::calls::{Batch, PER_PIPELINE, Replies, all_of, answers, batches, note};
 use crate::delivery::effect::{Effects, Publication, message_name};
 use crate::delivery::key_value::Written;
 use crate::delivery::message::Message;
@@ -24,7 +25,6 @@ use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::Script;
-use crate::redis::script_reply::{refused, reply_of};
 
 /// The longest id of a message, in bytes. A longer one is hashed.
 const ID_MAX: usize = 1024;
@@ -44,9 +44,9 @@ pub(super) struct Source<'a> {
 /// A call of a script that settles deliveries with their effects.
 pub(super) struct Calls<'a, B, O, N, A> {
     pub(super) link: &'a Link,
-    pub(super) script: Script,
+    pub(super) script: &'static Script,
     /// The same script for deliveries without effects.
-    pub(super) script_without: Script,
+    pub(super) script_without: &'static Script,
     /// Keys of the script between those of `begin` and those of the effects.
     pub(super) between: &'a [String],
     /// Makes a call with these keys behind its own, and says how many are its own.
@@ -68,7 +68,7 @@ impl Source<'_> {
         replies: &mut Replies,
     ) -> Result<(), Error>
     where
-        B: Fn(Script, &[&str]) -> (Cmd, usize),
+        B: Fn(&'static Script, &[&str]) -> (Cmd, usize),
         O: Fn(&Settlement, &mut Cmd),
         N: Fn(&Settlement, &str) -> Option<Reply>,
         A: Fn(Error) -> Error,
@@ -132,13 +132,13 @@ impl Source<'_> {
 
 impl<B, O, N, A> Calls<'_, B, O, N, A>
 where
-    B: Fn(Script, &[&str]) -> (Cmd, usize),
+    B: Fn(&'static Script, &[&str]) -> (Cmd, usize),
     O: Fn(&Settlement, &mut Cmd),
 {
     /// Calls about deliveries, by their places, with what each writes.
     fn batches(
         &self,
-        script: Script,
+        script: &'static Script,
         settlements: &[Settlement],
         ready: &[(usize, Vec<Write>)],
     ) -> Vec<Batch> {

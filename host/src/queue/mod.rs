@@ -29,6 +29,7 @@ pub mod publish;
 pub mod pubsub;
 mod requirements;
 pub mod rules;
+pub mod scripts;
 pub mod simple_list;
 pub mod stream;
 pub use effects::Outlets;

@@ -30,7 +30,6 @@ use crate::redis::script::Script;
 use crate::redis::{Error, ServerTime};
 use crate::wire::{Raw, dead_letter::Context, list};
 
-pub(super) mod calls;
 mod dead_letters;
 mod overflow;
 mod terms;
@@ -38,7 +37,7 @@ mod terms;
 pub(super) use dead_letters::Destination;
 pub(super) use terms::Terms;
 
-use calls::{Replies, complete};
+use crate::calls::{Replies, complete};
 
 /// The state that each of these kinds has.
 #[derive(Debug)]
@@ -180,9 +179,9 @@ impl Base {
 /// The differences between the kinds.
 pub(super) trait AtLeastOnce {
     /// The script that dead-letters deliveries.
-    const DEAD_LETTER: Script;
+    const DEAD_LETTER: &'static Script;
     /// The script that acknowledges deliveries with their effects, and the same for deliveries without.
-    const ACKNOWLEDGE: (Script, Script);
+    const ACKNOWLEDGE: (&'static Script, &'static Script);
 
     fn base(&self) -> &Base;
 
@@ -221,7 +220,7 @@ pub(super) trait AtLeastOnce {
 
     /// A call of a script that acknowledges deliveries with their effects: these keys follow its own.
     /// Returns the number of its own keys.
-    fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize);
+    fn acknowledge_call(&self, script: &'static Script, keys: &[&str]) -> (Cmd, usize);
 
     /// Add what the kind needs behind the arguments about marks.
     fn acknowledge_arguments(&self, _call: &mut Cmd) {}
@@ -252,7 +251,11 @@ pub(super) trait AtLeastOnce {
 
     /// The call that takes a delivery off the queue behind its copy, in one transaction with it, and its script;
     /// `None` if the kind has copies of one value only.
-    fn discard_copied_call(&self, _settlement: &Settlement, _key: &str) -> Option<(Script, Cmd)> {
+    fn discard_copied_call(
+        &self,
+        _settlement: &Settlement,
+        _key: &str,
+    ) -> Option<(&'static Script, Cmd)> {
         None
     }
 

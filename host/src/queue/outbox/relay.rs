@@ -29,10 +29,11 @@ use super::entry::{Entry, To};
 use crate::delivery::backoff::Backoff;
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::millis;
+use crate::outgoing::scripts;
 use crate::redis::connection::Link;
 use crate::redis::error::{Class, Error};
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script;
 use crate::wire::entry_id::{entry_id, parse_entry_id};
 use crate::wire::keys;
 
@@ -246,7 +247,7 @@ async fn run(
             .position(|known| known == key)
             .map(|at| at + 1)
     };
-    let script = Script::Relay;
+    let script = &scripts::RELAY;
     let keys: Vec<&str> = written_keys.iter().map(String::as_str).collect();
     let mut call = script.on(&keys);
     call.arg(&outbox.key).arg(void.as_deref().unwrap_or(""));
@@ -312,7 +313,7 @@ struct Head {
 }
 
 async fn read(outbox: &Outbox, link: &Link) -> Result<Head, Error> {
-    let script = Script::OutboxHead;
+    let script = &scripts::OUTBOX_HEAD;
     let mut call = script.on(&[&outbox.key]);
     call.arg(RUN_ENTRIES).arg(RUN_BYTES);
     let answer = script::run(link, script, &call).await?;
@@ -349,7 +350,7 @@ async fn remove(
     mark: &str,
     DeliveryId(id): DeliveryId,
 ) -> Result<Option<u64>, Error> {
-    let script = Script::OutboxTrim;
+    let script = &scripts::OUTBOX_TRIM;
     let mut call = script.on(&[&outbox.key]);
     call.arg(mark)
         .arg(entry_id(DeliveryId(id.saturating_add(1))));

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
+use crate::outgoing::scripts;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script;
 use crate::wire::keys;
 
 /// The most outboxes that one script looks at.
@@ -40,7 +41,7 @@ pub(in crate::queue) async fn report(
     queue: &str,
     destinations: Vec<String>,
 ) -> Result<Vec<OutboxReport>, Error> {
-    let script = Script::OutboxReport;
+    let script = &scripts::OUTBOX_REPORT;
     let mut reports = Vec::with_capacity(destinations.len());
     let mut destinations = destinations.into_iter().peekable();
     while destinations.peek().is_some() {

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value};
 
 use crate::delivery::millis::millis_up;
+use crate::publish::scripts;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error as RedisError;
 use crate::redis::reply;
-use crate::redis::script::Script;
 use crate::wire::list;
 use crate::wire::{delayed, stream};
 
@@ -179,7 +179,7 @@ impl Publisher {
                     // Redis refuses the time only after it has taken the value.
                     Some(ttl) if ttl > TTL_MAX => return Err(Error::TtlTooLong),
                     Some(ttl) => {
-                        command = Script::PublishLapsing.on(&[&to.key]);
+                        command = scripts::PUBLISH_LAPSING.on(&[&to.key]);
                         command.arg(millis_up(ttl).max(1)).arg(&value[..]);
                     }
                     None => {
@@ -209,7 +209,7 @@ impl Publisher {
             }
             (to, _) => to.write_later(&message.headers, &message.body, delay, token)?,
         };
-        let mut call = Script::PublishLater.on(&[&later.key]);
+        let mut call = scripts::PUBLISH_LATER.on(&[&later.key]);
         call.arg(later.delay_ms).arg(&later.member[..]);
         Ok((id, call))
     }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use crate::redis::embedded::Error;
+use crate::embedded::Error;
 
 /// The possible servers: the first one that is installed.
 const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];

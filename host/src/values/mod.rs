@@ -9,6 +9,8 @@ use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
 
+pub mod scripts;
+
 /// What a key has.
 #[derive(Debug)]
 pub(crate) enum Found {
@@ -47,7 +49,7 @@ pub(crate) async fn read(
     most: Most,
     digests: bool,
 ) -> Result<Vec<Found>, Error> {
-    let script = Script::ReadValues;
+    let script = &scripts::READ_VALUES;
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     let mut call = script.on(&names);
     call.arg(most.each).arg(most.all).arg(u8::from(digests));
@@ -59,7 +61,7 @@ pub(crate) async fn read(
     found.into_iter().map(|found| one(script, found)).collect()
 }
 
-fn one(script: Script, found: Value) -> Result<Found, Error> {
+fn one(script: &'static Script, found: Value) -> Result<Found, Error> {
     Ok(match found {
         Value::Nil | Value::Boolean(false) => Found::Nothing,
         Value::Int(_) => Found::TooLarge,
@@ -89,7 +91,7 @@ pub(crate) async fn swap(
     seen: &Seen,
     value: &[u8],
 ) -> Result<Swapped, Error> {
-    let script = Script::SwapValue;
+    let script = &scripts::SWAP_VALUE;
     let mut call = script.on(&[key]);
     call.arg(value);
     if let Some((length, digest)) = &seen.value {

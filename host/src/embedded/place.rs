@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::redis::embedded::{END_DEADLINE, Error, POLL, START_DEADLINE};
+use crate::embedded::{END_DEADLINE, Error, POLL, START_DEADLINE};
 
 /// The longest path of a Unix socket, in bytes.
 pub(super) const SOCKET_PATH_MAX: usize = 107;

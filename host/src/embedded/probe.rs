@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use crate::redis::embedded::END_DEADLINE;
+use crate::embedded::END_DEADLINE;
 
 /// How long a server may take to answer a `PING` before it counts as silent.
 const PING_DEADLINE: Duration = Duration::from_secs(2);

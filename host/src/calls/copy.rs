@@ -9,6 +9,9 @@ use crate::wire::Raw;
 /// Lua's `unpack` cannot pass more than about 8,000 values.
 const FIELDS_IN_SCRIPT: usize = 3500;
 
+/// Part of scripts: copies of entries, as [`Layout::push`] lays them out.
+pub(crate) const COPIES: &str = include_str!("lua/parts/copies.lua");
+
 /// The command that writes this copy.
 pub(crate) fn command(copy: &Raw) -> &'static str {
     match copy {

@@ -1,4 +1,4 @@
-//! Replies of scripts about one delivery.
+//! The words that scripts answer, one about each delivery.
 
 use redis::Value;
 
@@ -28,11 +28,7 @@ pub(crate) fn full() -> Reply {
 }
 
 /// The words of a script about so many deliveries, which gives one for all of them if all are done.
-pub(crate) fn words(
-    command: &'static str,
-    reply: Value,
-    count: usize,
-) -> Result<Vec<Value>, Error> {
+pub(crate) fn each(command: &'static str, reply: Value, count: usize) -> Result<Vec<Value>, Error> {
     let words = match reply {
         word @ Value::BulkString(_) => vec![word; count],
         words => reply::array(command, words)?,

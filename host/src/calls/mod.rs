@@ -1,34 +1,40 @@
 //! Calls of scripts about many deliveries, several calls in one round trip.
+//!
+//! - `copy`: how a copy of a message is written.
+//! - `words`: what a script answers about each delivery.
 
 use redis::{Arg, Cmd, Value};
 
-use crate::queue::Reply;
+use crate::calls::words::{incomplete, word_reply};
+use crate::delivery::ledger::Reply;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, PER_CALL, Script};
-use crate::redis::script_reply::{self, incomplete, word_reply};
+
+pub(crate) mod copy;
+pub(crate) mod words;
 
 /// About how many bytes of values are in one call.
 const BYTES_PER_CALL: usize = 1 << 20;
 /// Most calls in one round trip, and about how many bytes of them. A call that is larger goes alone: Redis
 /// may refuse it by hanging up, and none but this one is in doubt then.
-pub(in crate::queue) const PER_PIPELINE: usize = 8;
+pub(crate) const PER_PIPELINE: usize = 8;
 const BYTES_PER_PIPELINE: usize = 1 << 20;
 
 /// One reply for each delivery, until all are known.
-pub(in crate::queue) type Replies = Vec<Option<Reply>>;
+pub(crate) type Replies = Vec<Option<Reply>>;
 
 /// A call, and the places of its deliveries.
-pub(in crate::queue) type Batch = (Cmd, Vec<usize>);
+pub(crate) type Batch = (Cmd, Vec<usize>);
 
 /// Every place of so many deliveries.
-pub(in crate::queue) fn all_of<T>(deliveries: &[T]) -> Vec<usize> {
+pub(crate) fn all_of<T>(deliveries: &[T]) -> Vec<usize> {
     (0..deliveries.len()).collect()
 }
 
 /// Calls about these places: `size` is the bytes of values of one, `call` makes a call about some.
-pub(in crate::queue) fn batches(
+pub(crate) fn batches(
     places: &[usize],
     size: impl Fn(usize) -> usize,
     call: impl Fn(&[usize]) -> Cmd,
@@ -50,9 +56,9 @@ pub(in crate::queue) fn batches(
 }
 
 /// Run batches: the places of each, and its answer.
-pub(in crate::queue) async fn answers(
+pub(crate) async fn answers(
     link: &Link,
-    script: Script,
+    script: &'static Script,
     batches: Vec<Batch>,
 ) -> Result<Vec<(Vec<usize>, Result<Value, Error>)>, Error> {
     let mut answers = Vec::with_capacity(batches.len());
@@ -89,9 +95,9 @@ fn size(call: &Cmd) -> usize {
 
 /// Run batches of a script that answers one word for each delivery; `refusal` says what a refused
 /// call means for its deliveries.
-pub(in crate::queue) async fn run(
+pub(crate) async fn run(
     link: &Link,
-    script: Script,
+    script: &'static Script,
     batches: Vec<Batch>,
     replies: &mut Replies,
     refusal: impl Fn(Error) -> Result<Reply, Error>,
@@ -113,14 +119,14 @@ pub(in crate::queue) async fn run(
 }
 
 /// Note the word about each delivery of a call.
-pub(in crate::queue) fn note(
-    script: Script,
+pub(crate) fn note(
+    script: &'static Script,
     places: &[usize],
     words: Value,
     replies: &mut Replies,
     meaning: impl Fn(usize, Value) -> Result<Option<Reply>, Error>,
 ) -> Result<(), Error> {
-    let words = script_reply::words(script.name(), words, places.len())?;
+    let words = words::each(script.name(), words, places.len())?;
     for (&place, word) in places.iter().zip(words) {
         replies[place] = meaning(place, word)?;
     }
@@ -128,7 +134,7 @@ pub(in crate::queue) fn note(
 }
 
 /// The replies, if all are known.
-pub(in crate::queue) fn complete(script: Script, replies: Replies) -> Result<Vec<Reply>, Error> {
+pub(crate) fn complete(script: &'static Script, replies: Replies) -> Result<Vec<Reply>, Error> {
     let known: Option<Vec<Reply>> = replies.into_iter().collect();
     known.ok_or_else(|| incomplete(script.name()))
 }

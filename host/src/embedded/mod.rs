@@ -26,7 +26,7 @@ use place::{Mode, Place, SOCKET_PATH_MAX};
 use probe::{Health, probe, shut_down};
 use programs::Programs;
 
-const SUPERVISE: &str = include_str!("embedded/supervise.sh");
+const SUPERVISE: &str = include_str!("supervise.sh");
 
 /// How long a server may stay silent at the start; while it answers that it is loading, it may take
 /// longer.

@@ -1,0 +1,3 @@
+//! What leaves a queue.
+
+pub mod scripts;
