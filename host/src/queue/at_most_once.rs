@@ -27,9 +27,9 @@ use super::{
 use crate::calls::words::reply_of;
 use crate::calls::{Replies, complete};
 use crate::delivery::message::DeliveryId;
+use crate::outgoing::Outlets;
+use crate::outgoing::effects::{self, Source as Effects};
 use crate::outgoing::scripts;
-use crate::queue::Outlets;
-use crate::queue::effects::{self, Source as Effects};
 use crate::redis::ServerTime;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;

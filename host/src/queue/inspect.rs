@@ -6,9 +6,10 @@ use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value};
 use serde::Serialize;
 
-pub use super::outbox::report::OutboxReport;
-use super::{Observation, list, outbox, stream};
+use super::{Observation, list, stream};
 use crate::delivery::message::DeliveryId;
+use crate::outgoing::outbox;
+pub use crate::outgoing::outbox::report::OutboxReport;
 use crate::queue::list::token;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;

@@ -3,14 +3,14 @@
 //! The rights name every command with its keys, sent by Rust or by a script. Optional commands
 //! (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`, `ACL DRYRUN` itself) are left out.
 
+use crate::outgoing::dedup::Dedup;
+use crate::outgoing::{Outlets, outbox};
+use crate::publish::{Channel, Destination};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
-use crate::queue::dedup::Dedup;
 use crate::queue::list::ListOptions;
-use crate::queue::publish::{Channel, Destination};
 use crate::queue::pubsub::PubSubOptions;
 use crate::queue::simple_list::SimpleListOptions;
 use crate::queue::stream::{Retention, StreamOptions};
-use crate::queue::{Outlets, outbox};
 use crate::redis::rights::Need;
 use crate::redis::startup::Key;
 use crate::wire::keys;
@@ -414,9 +414,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::publish::List;
     use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
     use crate::queue::list::Recovery;
-    use crate::queue::publish::List;
 
     /// Every command that a script sends is asked for.
     #[test]

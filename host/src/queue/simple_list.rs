@@ -19,9 +19,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tracing::warn;
 
+use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
 use super::byte_bounds::{ByteBounds, HANDLED, held_max};
-use super::{Contact, Outlets};
+use crate::outgoing::Outlets;
 use crate::queue::scripts;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};

@@ -13,12 +13,13 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::delivery::policy::Rejection;
+use crate::outgoing::Outlets;
+use crate::outgoing::dedup::{Dedup, Marks};
+use crate::outgoing::effects::{self, Source};
+use crate::outgoing::outbox::{self, Outboxes};
 use crate::queue::byte_bounds::ByteBounds;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
-use crate::queue::dedup::{Dedup, Marks};
 use crate::queue::due::Due;
-use crate::queue::effects::{self, Outlets, Source};
-use crate::queue::outbox::{self, Outboxes};
 use crate::queue::rules::ActiveRules;
 use crate::queue::{
     Claim, Contact, Maintenance, Observation, Reply, Rules, SettleAction, Settlement, Sweep,
@@ -399,10 +400,14 @@ pub(super) async fn find_duplicates<Q: AtLeastOnce>(queue: &Q, claims: &mut [Cla
     if claims.is_empty() {
         return;
     }
-    if let (Some(dedup), Some(marks)) = (&base.dedup, queue.marks())
-        && let Err(error) = dedup.look_up(&base.commands, &marks, claims).await
-    {
-        tracing::debug!(%error, "could not look for duplicates");
+    if let (Some(dedup), Some(marks)) = (&base.dedup, queue.marks()) {
+        let messages = claims
+            .iter_mut()
+            .map(|claim| (&claim.message, &mut claim.is_duplicate))
+            .collect();
+        if let Err(error) = dedup.look_up(&base.commands, &marks, messages).await {
+            tracing::debug!(%error, "could not look for duplicates");
+        }
     }
 }
 

@@ -10,22 +10,17 @@ use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value};
 
 use crate::delivery::millis::millis_up;
-use crate::publish::scripts;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error as RedisError;
 use crate::redis::reply;
 use crate::wire::list;
 use crate::wire::{delayed, stream};
 
-mod destination;
-mod error;
-mod outgoing;
-mod write;
-
-pub use destination::{Channel, Destination, List, Stream};
-pub use error::{DELAY_MAX, Error, Incomplete, TTL_MAX};
-pub use outgoing::{Outgoing, Receipt};
-pub(in crate::queue) use write::{Later, Write};
+use super::destination::Destination;
+use super::error::{Error, Incomplete, TTL_MAX};
+use super::later::Later;
+use super::outgoing::{Outgoing, Receipt};
+use super::scripts;
 
 /// How many messages go in one round trip at most.
 pub const BATCH_MESSAGES: usize = 4096;

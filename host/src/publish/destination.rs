@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::error::Error;
+use crate::delivery::effect::Outlet;
 use crate::wire::list::Codec;
 use crate::wire::stream;
 
@@ -185,8 +186,26 @@ impl Destination {
     }
 
     /// Its kind and its name, as `grant.publish` has them: `stream:invoices`.
-    pub(crate) fn label(&self) -> String {
+    pub fn label(&self) -> String {
         format!("{}:{}", self.kind(), self.name())
+    }
+
+    /// Whether its messages carry headers, and so ids.
+    pub fn takes_headers(&self) -> bool {
+        match self {
+            Self::Stream(_) => true,
+            Self::List(List { codec, .. }) | Self::Channel(Channel { codec, .. }) => {
+                *codec != Codec::Raw
+            }
+        }
+    }
+
+    /// Which messages a handler may publish here.
+    pub fn outlet(&self) -> Outlet {
+        Outlet {
+            takes_delays: self.takes_delays().is_ok(),
+            takes_headers: self.takes_headers(),
+        }
     }
 
     /// Whether it is a channel, which keeps nothing.

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use redis::Cmd;
 
-use crate::queue::publish::Write;
+use crate::outgoing::write::Write;
 use crate::wire::keys;
 
 /// The destination of an outbox.
@@ -113,7 +113,7 @@ impl Entry {
 }
 
 /// The names and values of the entry for a write. A delay becomes a due time in the script.
-pub(in crate::queue) fn encode(write: &Write) -> Vec<Cow<'_, [u8]>> {
+pub(crate) fn encode(write: &Write) -> Vec<Cow<'_, [u8]>> {
     let word = |word: &'static str| Cow::Borrowed(word.as_bytes());
     let mut out = vec![word("write")];
     match write {

@@ -19,15 +19,16 @@ use tracing::{debug, warn};
 
 mod entry;
 mod relay;
-pub(super) mod report;
+pub(crate) mod report;
 
-use super::publish::{Channel, Destination, Write};
-use super::{Outlets, Relayed};
 use crate::delivery::effect::Effects;
+use crate::outgoing::Outlets;
+use crate::outgoing::write::Write;
+use crate::publish::{Channel, Destination};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::wire::keys;
-pub(in crate::queue) use entry::encode;
+pub(crate) use entry::encode;
 use relay::{Counts, Outbox};
 use report::OutboxReport;
 
@@ -64,11 +65,39 @@ pub enum Mode {
 
 impl Rules {
     /// Whether messages from this queue to this destination go through an outbox.
-    pub(super) fn concern(&self, queue: &str, to: &Destination, is_cluster: bool) -> bool {
+    pub(crate) fn concern(&self, queue: &str, to: &Destination, is_cluster: bool) -> bool {
         // A plain channel has no slot: every node of a cluster passes its messages on.
         let has_slot = !matches!(to, Destination::Channel(Channel { sharded: false, .. }));
         let is_elsewhere = keys::slot(to.name()) != keys::slot(queue);
         has_slot && is_elsewhere && (is_cluster || self.mode == Mode::Always)
+    }
+}
+
+/// What the relays of a host did with the outboxes of its queue, and what is left, as far as this host knows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Relayed {
+    /// Messages that this host has written to destinations in other slots.
+    pub written: u64,
+    /// Times that a destination refused the next message, or could not be reached.
+    pub refusals: u64,
+    /// Outboxes whose next message is refused.
+    pub blocked: u64,
+    /// Messages in all outboxes.
+    pub left: u64,
+    /// What was there when the queue was told to hurry is relayed, or cannot be relayed now.
+    pub is_done: bool,
+}
+
+impl Default for Relayed {
+    /// A queue without outboxes.
+    fn default() -> Self {
+        Self {
+            written: 0,
+            refusals: 0,
+            blocked: 0,
+            left: 0,
+            is_done: true,
+        }
     }
 }
 
@@ -81,7 +110,7 @@ struct Relay {
 
 /// The outboxes of a queue, and their relays in this host.
 #[derive(Debug, Default)]
-pub(super) struct Outboxes {
+pub(crate) struct Outboxes {
     max: u64,
     queue: String,
     /// By the names that the handler uses.
@@ -102,7 +131,7 @@ impl Outboxes {
     ///
     /// # Errors
     /// Redis cannot be asked about outboxes that are needed.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         connector: &Connector,
         link: &Link,
         queue: &str,
@@ -237,7 +266,7 @@ impl Outboxes {
 
     /// Relay also what other hosts have begun to write since this one began, and let others know what this one
     /// writes: a client may have deleted that. Returns as [`Self::relay_others`].
-    pub(super) async fn look_for_others(&self, link: &Link) -> Result<bool, Error> {
+    pub(crate) async fn look_for_others(&self, link: &Link) -> Result<bool, Error> {
         if self.relays.is_none() {
             return Ok(false);
         }
@@ -255,7 +284,7 @@ impl Outboxes {
     }
 
     /// The write of a message to this outlet: through its outbox, if it has one.
-    pub(super) fn write(&self, outlet: &str, write: Write) -> Write {
+    pub(crate) fn write(&self, outlet: &str, write: Write) -> Write {
         match self.by_outlet.get(outlet) {
             Some(outbox) => Write::Outbox {
                 key: outbox.key.clone(),
@@ -267,27 +296,27 @@ impl Outboxes {
     }
 
     /// These effects may have happened: relay them.
-    pub(super) fn wake(&self, effects: &Effects) {
+    pub(crate) fn wake(&self, effects: &Effects) {
         let publications = effects.publications().iter();
         let outboxes = publications.filter_map(|one| self.by_outlet.get(&*one.to));
         outboxes.for_each(|outbox| outbox.wake());
     }
 
     /// What each of them holds.
-    pub(super) async fn report(&self, link: &Link) -> Result<Vec<OutboxReport>, Error> {
+    pub(crate) async fn report(&self, link: &Link) -> Result<Vec<OutboxReport>, Error> {
         let all = |relay: &Relay| relay.outbox.label.clone();
         let labels: Vec<String> = self.all.lock().iter().map(all).collect();
         report::report(link, &self.queue, labels).await
     }
 
     /// How many messages all of them hold.
-    pub(super) async fn length(&self, link: &Link) -> Result<u64, Error> {
+    pub(crate) async fn length(&self, link: &Link) -> Result<u64, Error> {
         let reports = self.report(link).await?;
         Ok(reports.iter().map(|report| report.length).sum())
     }
 
     /// Relay now what is there.
-    pub(super) fn hurry(&self) {
+    pub(crate) fn hurry(&self) {
         self.all
             .lock()
             .iter()
@@ -295,7 +324,7 @@ impl Outboxes {
     }
 
     /// What the relays of this host did, and what is left as far as they know.
-    pub(super) fn relayed(&self) -> Relayed {
+    pub(crate) fn relayed(&self) -> Relayed {
         let all = self.all.lock();
         let outboxes = || all.iter().map(|relay| &*relay.outbox);
         let blocked = outboxes().filter(|o| o.is_blocked.load(Ordering::Relaxed));

@@ -4,8 +4,6 @@
 //! Dies here: all of it has happened, or nothing. If the answer is lost, a repeat finds the delivery gone.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use redis::Cmd;
@@ -15,12 +13,14 @@ use crate::calls::words::{refused, reply_of};
 use crate::calls::{Batch, PER_PIPELINE, Replies, all_of, answers, batches, note};
 use crate::delivery::effect::{Effects, Publication, message_name};
 use crate::delivery::key_value::Written;
+use crate::delivery::ledger::Reply;
 use crate::delivery::message::Message;
 use crate::delivery::millis::millis_up;
 use crate::delivery::text::hex;
-use crate::queue::outbox::{self, Outboxes};
-use crate::queue::publish::{self, Destination, Write};
-use crate::queue::{Reply, Settlement};
+use crate::outgoing::Outlets;
+use crate::outgoing::outbox::{self, Outboxes};
+use crate::outgoing::write::Write;
+use crate::publish::{self, Destination};
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
@@ -29,48 +29,54 @@ use crate::redis::script::Script;
 /// The longest id of a message, in bytes. A longer one is hashed.
 const ID_MAX: usize = 1024;
 
-/// The destinations of a handler, by the names that it uses.
-pub type Outlets = Arc<BTreeMap<String, Destination>>;
+/// A delivery to settle, as far as its effects go.
+pub(crate) trait Acting {
+    /// The message that was handled.
+    fn message(&self) -> &Message;
+    /// What happens with the acknowledgement of a handler; `None` = no handler acknowledged it.
+    fn effects(&self) -> Option<&Effects>;
+}
 
 /// A queue whose handler has effects.
-pub(super) struct Source<'a> {
-    pub(super) outlets: &'a Outlets,
+pub(crate) struct Source<'a> {
+    pub(crate) outlets: &'a Outlets,
     /// The way to destinations in other slots; `None` = all is written directly.
-    pub(super) outboxes: Option<&'a Outboxes>,
-    pub(super) key: &'a str,
-    pub(super) group: Option<&'a str>,
+    pub(crate) outboxes: Option<&'a Outboxes>,
+    pub(crate) key: &'a str,
+    pub(crate) group: Option<&'a str>,
 }
 
 /// A call of a script that settles deliveries with their effects.
-pub(super) struct Calls<'a, B, O, N, A> {
-    pub(super) link: &'a Link,
-    pub(super) script: &'static Script,
+pub(crate) struct Calls<'a, B, O, N, A> {
+    pub(crate) link: &'a Link,
+    pub(crate) script: &'static Script,
     /// The same script for deliveries without effects.
-    pub(super) script_without: &'static Script,
+    pub(crate) script_without: &'static Script,
     /// Keys of the script between those of `begin` and those of the effects.
-    pub(super) between: &'a [String],
+    pub(crate) between: &'a [String],
     /// Makes a call with these keys behind its own, and says how many are its own.
-    pub(super) begin: B,
+    pub(crate) begin: B,
     /// Adds a delivery to a call; its writes follow.
-    pub(super) one: O,
+    pub(crate) one: O,
     /// The reply that a word means, if it is not one of the usual words.
-    pub(super) meaning: N,
+    pub(crate) meaning: N,
     /// The same error; a missing stream or group has its own.
-    pub(super) about: A,
+    pub(crate) about: A,
 }
 
 impl Source<'_> {
     /// Settle the deliveries at these places.
-    pub(super) async fn settle<B, O, N, A>(
+    pub(crate) async fn settle<S, B, O, N, A>(
         &self,
         calls: Calls<'_, B, O, N, A>,
-        (settlements, places): (&[Settlement], &[usize]),
+        (settlements, places): (&[S], &[usize]),
         replies: &mut Replies,
     ) -> Result<(), Error>
     where
+        S: Acting,
         B: Fn(&'static Script, &[&str]) -> (Cmd, usize),
-        O: Fn(&Settlement, &mut Cmd),
-        N: Fn(&Settlement, &str) -> Option<Reply>,
+        O: Fn(&S, &mut Cmd),
+        N: Fn(&S, &str) -> Option<Reply>,
         A: Fn(Error) -> Error,
     {
         let (mut acting, mut plain) = (Vec::new(), Vec::new());
@@ -109,11 +115,11 @@ impl Source<'_> {
     }
 
     /// What the acknowledgement of a delivery writes, and what must not have changed for it.
-    fn writes(&self, settlement: &Settlement) -> Result<Vec<Write>, publish::Error> {
-        let Some(effects) = &settlement.effects else {
+    fn writes(&self, settlement: &impl Acting) -> Result<Vec<Write>, publish::Error> {
+        let Some(effects) = settlement.effects() else {
             return Ok(Vec::new());
         };
-        let source = &settlement.claim.message;
+        let source = settlement.message();
         let write = |(publication, number): (&Publication, usize)| {
             let outlet = self.outlets.get(&*publication.to);
             let outlet = outlet.ok_or(publish::Error::NoOutlet)?;
@@ -133,15 +139,17 @@ impl Source<'_> {
 impl<B, O, N, A> Calls<'_, B, O, N, A>
 where
     B: Fn(&'static Script, &[&str]) -> (Cmd, usize),
-    O: Fn(&Settlement, &mut Cmd),
 {
     /// Calls about deliveries, by their places, with what each writes.
-    fn batches(
+    fn batches<S>(
         &self,
         script: &'static Script,
-        settlements: &[Settlement],
+        settlements: &[S],
         ready: &[(usize, Vec<Write>)],
-    ) -> Vec<Batch> {
+    ) -> Vec<Batch>
+    where
+        O: Fn(&S, &mut Cmd),
+    {
         let size = |index: usize| ready[index].1.iter().map(Write::size).sum();
         let mut batches = batches(&all_of(ready), size, |indexes| {
             let writes = indexes.iter().flat_map(|&index| &ready[index].1);
@@ -205,7 +213,7 @@ fn follow_up(
             let later = outlet.write_later(&headers, &publication.body, delay, token)?;
             Ok(Write::Later(later))
         }
-        None => outlet.write_now(&headers, &publication.body),
+        None => Write::now(outlet, &headers, &publication.body),
     }
 }
 

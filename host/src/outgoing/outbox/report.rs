@@ -24,7 +24,7 @@ pub struct OutboxReport {
 }
 
 /// The destinations for which a queue has had an outbox, in order.
-pub(in crate::queue) async fn destinations(link: &Link, queue: &str) -> Result<Vec<String>, Error> {
+pub(crate) async fn destinations(link: &Link, queue: &str) -> Result<Vec<String>, Error> {
     const COMMAND: &str = "SMEMBERS";
     let mut members = redis::cmd(COMMAND);
     members.arg(keys::outboxes(queue));
@@ -36,7 +36,7 @@ pub(in crate::queue) async fn destinations(link: &Link, queue: &str) -> Result<V
 }
 
 /// What the outboxes for these destinations hold.
-pub(in crate::queue) async fn report(
+pub(crate) async fn report(
     link: &Link,
     queue: &str,
     destinations: Vec<String>,

@@ -4,24 +4,30 @@
 //! headers, delays, expiry, and thousands of messages per round trip in bounded memory.
 //!
 //! ```no_run
-#![doc = include_str!("publish/example.rs")]
+#![doc = include_str!("example.rs")]
 //! ```
 //!
 //! A message is published at least once if the caller repeats after a failure: after an error of class
 //! [`crate::redis::Class::Reconnect`] it may be published or not. With an `x-message-id` of your own, its
 //! handler can recognize a repeat.
 
+mod destination;
+mod error;
+mod later;
+mod outgoing;
+mod publisher;
 pub mod scripts;
 
 use crate::redis::connection::Connector;
 use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
 
-pub use crate::queue::publish::{
-    BATCH_BYTES, BATCH_MESSAGES, Batch, Channel, DELAY_MAX, Destination, Error, Incomplete, List,
-    Outgoing, Publisher, Receipt, Stream,
-};
 pub use crate::wire::list::Codec;
 pub use crate::wire::parts::{part, part_of};
+pub use destination::{Channel, Destination, List, Stream};
+pub use error::{DELAY_MAX, Error, Incomplete, TTL_MAX};
+pub use later::Later;
+pub use outgoing::{Outgoing, Receipt};
+pub use publisher::{BATCH_BYTES, BATCH_MESSAGES, Batch, Publisher};
 
 /// Why there is no publisher.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,6 @@ use std::time::Duration;
 use redis::Pipeline;
 use sha2::{Digest, Sha256};
 
-use super::Claim;
 use crate::delivery::message::Message;
 use crate::delivery::millis::millis;
 use crate::outgoing::scripts;
@@ -43,16 +42,16 @@ pub struct Dedup {
 }
 
 /// The sets of marks that a call looks at, and the set that it adds to.
-pub(super) struct Marks {
+pub(crate) struct Marks {
     /// Their keys: the present stretch comes first.
-    pub(super) keys: Vec<String>,
+    pub(crate) keys: Vec<String>,
     /// How long a mark lives from now on, in milliseconds: until its set expires.
-    pub(super) expires_ms: u64,
+    pub(crate) expires_ms: u64,
 }
 
 impl Dedup {
     /// The mark of a message; `None` = it has no id to go by, or it is to be handled again on purpose.
-    pub(super) fn mark(&self, message: &Message) -> Option<[u8; MARK_LEN]> {
+    pub(crate) fn mark(&self, message: &Message) -> Option<[u8; MARK_LEN]> {
         if message.headers.find(AGAIN).is_some() {
             return None;
         }
@@ -65,7 +64,7 @@ impl Dedup {
     }
 
     /// The sets of a queue at this time.
-    pub(super) fn marks(&self, key: &str, group: Option<&str>, now_ms: u64) -> Marks {
+    pub(crate) fn marks(&self, key: &str, group: Option<&str>, now_ms: u64) -> Marks {
         let stretch = (millis(self.window) / STRETCHES).max(1);
         let present = now_ms / stretch;
         let past = (1..=STRETCHES).map_while(|back| present.checked_sub(back));
@@ -79,17 +78,17 @@ impl Dedup {
         }
     }
 
-    /// Find the claims whose message was handled already.
-    pub(super) async fn look_up(
+    /// Note of each message whether it was handled already.
+    pub(crate) async fn look_up(
         &self,
         link: &Link,
         marks: &Marks,
-        claims: &mut [Claim],
+        messages: Vec<(&Message, &mut bool)>,
     ) -> Result<(), Error> {
         let script = &scripts::MARKED;
-        let marked: Vec<_> = claims
-            .iter_mut()
-            .filter_map(|claim| Some((self.mark(&claim.message)?, claim)))
+        let marked: Vec<_> = messages
+            .into_iter()
+            .filter_map(|(message, found)| Some((self.mark(message)?, found)))
             .collect();
         let mut rest = marked.into_iter().peekable();
         while rest.peek().is_some() {
@@ -100,8 +99,10 @@ impl Dedup {
                 call.arg(&mark[..]);
             }
             let reply = script::run(link, script, &call).await?;
-            for ((_, claim), found) in some.into_iter().zip(reply::array(script.name(), reply)?) {
-                claim.is_duplicate = reply::integer(script.name(), &found)? == 1;
+            for ((_, is_duplicate), found) in
+                some.into_iter().zip(reply::array(script.name(), reply)?)
+            {
+                *is_duplicate = reply::integer(script.name(), &found)? == 1;
             }
         }
         Ok(())
@@ -111,7 +112,7 @@ impl Dedup {
 impl Marks {
     /// The clock of the server was set back since these sets were the present ones: those that are to expire too late
     /// by now count from now. Otherwise what a clock that was ahead has marked would stay until it is there again.
-    pub(super) async fn count_from_now(&self, link: &Link) -> Result<(), Error> {
+    pub(crate) async fn count_from_now(&self, link: &Link) -> Result<(), Error> {
         const COMMAND: &str = "PEXPIRE";
         let mut pipeline = Pipeline::with_capacity(self.keys.len());
         for key in &self.keys {

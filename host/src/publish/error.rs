@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Receipt;
+use super::outgoing::Receipt;
 use crate::redis::Error as RedisError;
 use crate::wire::{delayed, frame, list};
 
