@@ -30,6 +30,7 @@
 //! host. A test checks these walls.
 
 pub mod admin;
+mod calls;
 pub mod cli;
 mod clock;
 pub mod config;
@@ -37,9 +38,11 @@ pub mod dead_letter;
 #[cfg(test)]
 mod docs;
 pub mod effects;
+pub mod embedded;
 pub mod file_watch;
 pub mod host;
 mod names;
+pub mod outgoing;
 pub mod policies;
 pub mod policy_change;
 pub mod publish;
@@ -50,10 +53,13 @@ pub mod regular_file;
 pub mod rollout;
 pub mod runtime;
 pub mod sandbox;
+#[cfg(test)]
+mod scripts;
 mod sync;
 pub mod telemetry;
 mod tls;
 pub mod trial;
 pub mod ui;
+pub mod values;
 
 pub use hostler_core::{delivery, wire};

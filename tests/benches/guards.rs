@@ -26,7 +26,7 @@ use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
 use hostler::delivery::policy::{Policy, Reason, Rejection, decide};
 use hostler::delivery::trace::Traced;
 use hostler::queue::dead_letter_queue::DeadLetterQueue;
-use hostler::queue::publish::{Destination, Outgoing, Publisher};
+use hostler::publish::{Destination, Outgoing, Publisher};
 use hostler::queue::stream::{StreamOptions, StreamQueue};
 use hostler::queue::{Claim, Origin, Queue, Reply, SettleAction, Settlement};
 use hostler::redis::connection::Connector;

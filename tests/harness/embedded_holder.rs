@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use hostler::redis::embedded::Embedded;
+use hostler::embedded::Embedded;
 use tokio::io::AsyncReadExt as _;
 
 type Failure = Box<dyn std::error::Error>;

@@ -8,8 +8,8 @@ use crate::config::problem::{Error, Problem, ProblemKind};
 use crate::config::settings::{development, failures, grants, handler, queue};
 use crate::config::{Bench, Config, DeadLetter, Development, Loaded, QueueKind, Redis, Trying};
 use crate::effects::Effects;
-use crate::queue::outbox;
-use crate::queue::publish::Destination;
+use crate::outgoing::outbox;
+use crate::publish::Destination;
 use crate::sandbox;
 use crate::wire::stream;
 

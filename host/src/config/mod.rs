@@ -29,13 +29,13 @@ pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
 use crate::effects::Effects;
+use crate::outgoing::dedup::Dedup;
+use crate::outgoing::{Outlets, outbox};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
-use crate::queue::dedup::Dedup;
 use crate::queue::kind::Place;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{GroupStart, Retention};
-use crate::queue::{Outlets, outbox};
 use crate::redis::target::{Secret, Target};
 use crate::rollout::breaker::{self, OnBreak};
 use crate::rollout::canary::{self, Share};

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use crate::config::schema;
 use crate::config::value::{Invalid, Shape, Value};
 use crate::delivery::effect;
-use crate::queue::publish::{Channel, Destination, List, Stream};
+use crate::publish::{Channel, Destination, List, Stream};
 use crate::wire::list::Codec;
 
 const HINT: &str = "write `[grant.publish]` with lines like `invoices = \"stream:invoices\"` or `jobs = \

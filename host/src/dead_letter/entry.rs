@@ -7,11 +7,11 @@ use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Serialize, Serializer};
 
 use super::list;
+use crate::calls::copy;
 use crate::delivery::death::History;
 use crate::delivery::message::Headers;
 use crate::delivery::signature::signature;
 use crate::delivery::text::{printable, truncate_utf8};
-use crate::redis::copy;
 use crate::wire::{dead_letter as header, death, keys, stream};
 
 /// The reason of entries that are no dead letters ([`Entry::is_dead_letter_in`]), in counts and filters.

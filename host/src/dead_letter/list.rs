@@ -9,10 +9,10 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::{DeadLetters, Entry, Error};
+use crate::dead_letter::scripts;
 use crate::delivery::message::Headers;
 use crate::delivery::text::hex;
 use crate::redis::reply;
-use crate::redis::script::Script;
 use crate::wire::dead_letter::replay::{self, Replaying};
 use crate::wire::dead_letter::{FRAMING, REASON, SOURCE};
 use crate::wire::list::{self, Codec};
@@ -200,7 +200,7 @@ impl Page {
         count: u64,
         marks: &[Bytes],
     ) -> Result<Self, Error> {
-        let script = Script::PageList;
+        let script = &scripts::PAGE_LIST;
         let mut call = script.on(&[&letters.key]);
         call.arg(passed).arg(count).arg(PAGE_BYTES);
         for mark in marks {

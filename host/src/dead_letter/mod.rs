@@ -69,6 +69,7 @@ mod list;
 pub mod peek;
 pub mod replay;
 pub mod scan;
+pub mod scripts;
 mod served;
 mod two_phase_move;
 
@@ -448,7 +449,7 @@ impl DeadLetters {
     ) -> Result<Vec<Entry>, Error> {
         let read = async {
             let entries = if self.heads_only {
-                let script = Script::DeadHeads;
+                let script = &scripts::DEAD_HEADS;
                 let mut call = script.on(&[&self.key]);
                 call.arg(name).arg(from).arg(to).arg(count);
                 call.arg(HEADS_BYTES).arg(entry::TEXT_MAX);
@@ -485,7 +486,7 @@ impl DeadLetters {
     }
 
     /// Run a script on this queue.
-    async fn run(&self, script: Script, call: &Cmd) -> Result<Value, Error> {
+    async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
         self.checked(script::run(&self.link, script, call).await)
     }
 }

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 pub use super::entry::UNKNOWN;
 use super::{DeadLetters, Entry, Error, Filter, Kind, Scan};
+use crate::dead_letter::scripts;
 use crate::delivery::text::truncate_utf8;
 use crate::redis::reply;
-use crate::redis::script::Script;
 use crate::wire::dead_letter::{REASON, SOURCE};
 
 /// Most different reasons in a count; hostler itself writes ten.
@@ -137,21 +137,21 @@ impl Peek {
 
 /// The number of entries up to `last`, by reason.
 async fn count(letters: &DeadLetters, last: &str) -> Result<BTreeMap<String, u64>, Error> {
-    const COMMAND: &str = Script::CountReasons.name();
+    let command = scripts::COUNT_REASONS.name();
     let mut by_reason = BTreeMap::new();
     let mut from = "-".to_owned();
     loop {
-        let mut call = Script::CountReasons.on(&[&letters.key]);
+        let mut call = scripts::COUNT_REASONS.on(&[&letters.key]);
         call.arg(&from).arg(last);
         call.arg(format!("h:{REASON}")).arg(format!("h:{SOURCE}"));
         call.arg(STRETCH_ENTRIES).arg(STRETCH_BYTES);
-        let reply = letters.run(Script::CountReasons, &call).await?;
+        let reply = letters.run(&scripts::COUNT_REASONS, &call).await?;
         let stretch = || {
-            let mut parts = reply::array(COMMAND, reply)?.into_iter();
-            let seen = reply::text(COMMAND, parts.next().unwrap_or_default())?;
+            let mut parts = reply::array(command, reply)?.into_iter();
+            let seen = reply::text(command, parts.next().unwrap_or_default())?;
             while let (Some(reason), Some(count)) = (parts.next(), parts.next()) {
-                let reason = reply::bytes(COMMAND, reason)?;
-                let count = reply::count(COMMAND, &count)?;
+                let reason = reply::bytes(command, reason)?;
+                let count = reply::count(command, &count)?;
                 *by_reason.entry(shown(&reason, &by_reason)).or_default() += count;
             }
             Ok(seen)

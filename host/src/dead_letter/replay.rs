@@ -11,10 +11,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::two_phase_move::{Move, Moved, move_in_two_phases};
 use super::{DeadLetters, Entry, Error, list};
-use crate::redis::copy::{self, Layout};
+use crate::calls::copy::{self, Layout};
+use crate::calls::words;
+use crate::dead_letter::scripts;
 use crate::redis::reply::{self, Info};
-use crate::redis::script::{self, PER_CALL, Script};
-use crate::redis::script_reply;
+use crate::redis::script::{self, PER_CALL};
 use crate::redis::{Class, Error as RedisError};
 use crate::wire::Raw;
 use crate::wire::dead_letter::replay::{self, Replaying};
@@ -269,7 +270,7 @@ impl<'a> Replay<'a> {
             let took = Duration::from_secs(1) * u32::try_from(moves.len()).unwrap_or(u32::MAX);
             self.next = Instant::now() + took / rate.get();
         }
-        let answers = script::run_all(&self.letters.link, Script::Replay, calls).await;
+        let answers = script::run_all(&self.letters.link, &scripts::REPLAY, calls).await;
         let answers = self.letters.checked(answers)?;
         let mut failure = None;
         for (run, answer) in runs.iter().zip(answers) {
@@ -318,7 +319,7 @@ impl<'a> Replay<'a> {
         keys.extend(moving.iter().map(String::as_str));
         match run.fields[..] {
             [] => {
-                let mut call = Script::ListReplay.on(&keys);
+                let mut call = scripts::LIST_REPLAY.on(&keys);
                 for one in &run.moves {
                     one.entry.name_in(&mut call);
                     copy::push(&one.copy, &mut call);
@@ -326,7 +327,7 @@ impl<'a> Replay<'a> {
                 call
             }
             ref fields => {
-                let mut call = Script::Replay.on(&keys);
+                let mut call = scripts::REPLAY.on(&keys);
                 let ids = run.moves.iter().map(|one| one.entry.id.as_str());
                 run.layout
                     .push(fields, &ids.collect::<Vec<_>>(), &mut call, |_, _| {});
@@ -419,8 +420,8 @@ fn runs<'m>(moves: &[&'m Move<'m>]) -> Vec<Run<'m>> {
 
 /// The words about so many moves.
 fn words(count: usize, answer: Value) -> Result<Vec<String>, RedisError> {
-    let command = Script::Replay.name();
-    let words = script_reply::words(command, reply::accepted(command, answer)?, count)?;
+    let command = scripts::REPLAY.name();
+    let words = words::each(command, reply::accepted(command, answer)?, count)?;
     let text = |word| reply::text(command, word);
     words.into_iter().map(text).collect()
 }

@@ -27,9 +27,11 @@ use redis::{Cmd, Value, cmd};
 use tokio::time::Instant;
 
 use super::{DeadLetters, Entry};
+use crate::calls::copy;
+use crate::dead_letter::scripts;
 use crate::delivery::millis::millis;
 use crate::redis::script::{self, Script};
-use crate::redis::{Class, Error, copy, reply};
+use crate::redis::{Class, Error, reply};
 use crate::wire::{Raw, keys};
 
 /// For how long the process that moves an entry holds it.
@@ -142,12 +144,12 @@ async fn end(
     hold: &Hold,
     entry: &str,
 ) -> Result<String, Error> {
-    let mut done = step(letters, Script::MoveDone, one.entry);
+    let mut done = step(letters, &scripts::MOVE_DONE, one.entry);
     done.arg(owner).arg(&hold.token).arg(entry);
-    word(letters, Script::MoveDone, &done).await
+    word(letters, &scripts::MOVE_DONE, &done).await
 }
 
-async fn word(letters: &DeadLetters, script: Script, call: &Cmd) -> Result<String, Error> {
+async fn word(letters: &DeadLetters, script: &'static Script, call: &Cmd) -> Result<String, Error> {
     reply::text(
         script.name(),
         script::run(&letters.link, script, call).await?,
@@ -156,7 +158,7 @@ async fn word(letters: &DeadLetters, script: Script, call: &Cmd) -> Result<Strin
 
 /// Let nobody write the copy of this hold anymore. Returns whether it is written.
 async fn void(letters: &DeadLetters, hold: &Hold) -> Result<bool, Error> {
-    let script = Script::MoveVoid;
+    let script = &scripts::MOVE_VOID;
     let mut call = script.on(&[&keys::moved(&hold.target, &hold.token)]);
     call.arg(millis(RECORDS_KEPT));
     Ok(word(letters, script, &call).await? == "written")
@@ -180,14 +182,14 @@ async fn hold(
     owner: &str,
     anew: bool,
 ) -> Result<Result<Hold, Moved>, Error> {
-    let name = Script::MoveHold.name();
+    let name = scripts::MOVE_HOLD.name();
     let token = format!("{:032x}", fastrand::u128(..));
-    let mut hold = step(letters, Script::MoveHold, one.entry);
+    let mut hold = step(letters, &scripts::MOVE_HOLD, one.entry);
     hold.arg(owner).arg(token).arg(&one.target);
     hold.arg(millis(HOLD)).arg(millis(RECORDS_KEPT));
     hold.arg(u8::from(anew));
     let since = Instant::now();
-    let answer = script::run(&letters.link, Script::MoveHold, &hold).await?;
+    let answer = script::run(&letters.link, &scripts::MOVE_HOLD, &hold).await?;
     let mut words = reply::array(name, answer)?
         .into_iter()
         .map(|word| reply::text(name, word));
@@ -209,10 +211,10 @@ async fn write(letters: &DeadLetters, one: &Move<'_>, hold: &Hold) -> Result<(),
     let command = copy::command(&one.copy);
     let record = keys::moved(&one.target, &hold.token);
     if copy::fits_script(&one.copy) && keys::can_share_slot(&one.target) {
-        let mut call = Script::MoveCopy.on(&[&one.target, &record]);
+        let mut call = scripts::MOVE_COPY.on(&[&one.target, &record]);
         call.arg(millis(RECORDS_KEPT)).arg(command);
         copy::push(&one.copy, &mut call);
-        let written = script::run(&letters.link, Script::MoveCopy, &call).await;
+        let written = script::run(&letters.link, &scripts::MOVE_COPY, &call).await;
         return written.map(drop);
     }
     // No script can write both.
@@ -250,7 +252,7 @@ async fn record_of(letters: &DeadLetters, hold: &Hold) -> Result<Option<String>,
 }
 
 /// A call of a script about an entry; arguments follow.
-fn step(letters: &DeadLetters, script: Script, entry: &Entry) -> Cmd {
+fn step(letters: &DeadLetters, script: &'static Script, entry: &Entry) -> Cmd {
     let moving = keys::moving(&letters.key, &entry.id);
     let mut call = script.on(&[&letters.key, &moving]);
     entry.name_in(&mut call);

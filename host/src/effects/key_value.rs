@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use crate::delivery::key_value::{Seen, too_large};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
-use crate::redis::values::{self, Found, Most, Swapped};
 use crate::sandbox::{KeyPage, ReadValues, Reading, Stored};
+use crate::values::{self, Found, Most, Swapped};
 
 /// Most steps of one call that lists keys, and about how many keys a step looks at.
 const STEPS_MAX: usize = 10;

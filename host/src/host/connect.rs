@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::config::{Durability, Redis, Server, Value};
 use crate::delivery::backoff::Backoff;
+use crate::embedded::Embedded;
 use crate::host::Error;
 use crate::redis::Class;
 use crate::redis::connection::Connector;
-use crate::redis::embedded::Embedded;
 use crate::redis::startup::StartError;
 use crate::redis::target::{PasswordSource, Target, TlsFiles};
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::admin;
-use crate::redis::embedded;
+use crate::embedded;
 use crate::redis::startup::StartError;
 use crate::redis::target::TargetError;
 use crate::rollout::verify::Refusal;

@@ -20,19 +20,20 @@ use bytes::Bytes;
 use redis::Cmd;
 use tracing::{debug, warn};
 
-use super::at_least_once::calls::{Replies, complete};
 use super::{
     Backlog, Claim, Contact, Guarantee, Maintenance, Observation, Origin, Queue, Record, Repair,
     Repaired, Reply, SettleAction, Settlement, Taken, unique_name,
 };
+use crate::calls::words::reply_of;
+use crate::calls::{Replies, complete};
 use crate::delivery::message::DeliveryId;
-use crate::queue::Outlets;
-use crate::queue::effects::{self, Source as Effects};
+use crate::outgoing::Outlets;
+use crate::outgoing::effects::{self, Source as Effects};
+use crate::outgoing::scripts;
 use crate::redis::ServerTime;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::script::Script;
-use crate::redis::script_reply::reply_of;
 use crate::wire::Raw;
 use crate::wire::list::{self, Framing};
 
@@ -296,13 +297,13 @@ impl<S: Source> Queue for AtMostOnce<S> {
             key: &self.name,
             group: None,
         };
-        let script = Script::Publish;
+        let script = &scripts::PUBLISH;
         let calls = effects::Calls {
             link: &self.link,
             script,
             script_without: script,
             between: &[],
-            begin: |script: Script, keys: &[&str]| (script.on(keys), 0),
+            begin: |script: &'static Script, keys: &[&str]| (script.on(keys), 0),
             one: |settlement: &Settlement, call: &mut Cmd| {
                 let effects = settlement.effects.as_ref();
                 call.arg(effects.map_or(0, |effects| effects.progress()));

@@ -12,9 +12,9 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::calls::copy;
 use crate::queue::Claim;
 use crate::redis::connection::ENTRY_HELD;
-use crate::redis::copy;
 use crate::redis::interruption::Interruption;
 use crate::wire::Raw;
 

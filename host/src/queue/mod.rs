@@ -10,6 +10,8 @@ use async_trait::async_trait;
 use crate::delivery::effect::Effects;
 pub use crate::delivery::ledger::{Origin, Reply, SettleAction};
 use crate::delivery::message::{DeliveryId, Message};
+use crate::outgoing::effects::Acting;
+pub use crate::outgoing::outbox::Relayed;
 use crate::redis::{Error, ServerTime};
 use crate::wire::Raw;
 use crate::wire::decoded::Malformed;
@@ -18,20 +20,16 @@ mod at_least_once;
 pub mod at_most_once;
 pub mod byte_bounds;
 pub mod dead_letter_queue;
-pub mod dedup;
 mod due;
-mod effects;
 pub mod inspect;
 pub mod kind;
 pub mod list;
-pub mod outbox;
-pub mod publish;
 pub mod pubsub;
 mod requirements;
 pub mod rules;
+pub mod scripts;
 pub mod simple_list;
 pub mod stream;
-pub use effects::Outlets;
 pub use rules::Rules;
 
 /// One delivery that this host has claimed: its lease runs from the moment the claim was *sent*.
@@ -115,6 +113,16 @@ impl Settlement {
             action: self.action.again(self.count),
             ..self
         }
+    }
+}
+
+impl Acting for Settlement {
+    fn message(&self) -> &Message {
+        &self.claim.message
+    }
+
+    fn effects(&self) -> Option<&Effects> {
+        self.effects.as_deref()
     }
 }
 
@@ -262,34 +270,6 @@ pub struct Contact {
     pub gap: Duration,
     /// Messages dropped because the buffer was full.
     pub buffer_dropped: u64,
-}
-
-/// What the relays of a host did with the outboxes of its queue, and what is left, as far as this host knows.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Relayed {
-    /// Messages that this host has written to destinations in other slots.
-    pub written: u64,
-    /// Times that a destination refused the next message, or could not be reached.
-    pub refusals: u64,
-    /// Outboxes whose next message is refused.
-    pub blocked: u64,
-    /// Messages in all outboxes.
-    pub left: u64,
-    /// What was there when the queue was told to hurry is relayed, or cannot be relayed now.
-    pub is_done: bool,
-}
-
-impl Default for Relayed {
-    /// A queue without outboxes.
-    fn default() -> Self {
-        Self {
-            written: 0,
-            refusals: 0,
-            blocked: 0,
-            left: 0,
-            is_done: true,
-        }
-    }
 }
 
 /// The promise of a queue about a message that it has handed out.

@@ -3,14 +3,14 @@
 //! The rights name every command with its keys, sent by Rust or by a script. Optional commands
 //! (`CLIENT SETNAME`, `CLIENT ID`, `CLIENT UNBLOCK`, `ACL DRYRUN` itself) are left out.
 
+use crate::outgoing::dedup::Dedup;
+use crate::outgoing::{Outlets, outbox};
+use crate::publish::{Channel, Destination};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
-use crate::queue::dedup::Dedup;
 use crate::queue::list::ListOptions;
-use crate::queue::publish::{Channel, Destination};
 use crate::queue::pubsub::PubSubOptions;
 use crate::queue::simple_list::SimpleListOptions;
 use crate::queue::stream::{Retention, StreamOptions};
-use crate::queue::{Outlets, outbox};
 use crate::redis::rights::Need;
 use crate::redis::startup::Key;
 use crate::wire::keys;
@@ -414,10 +414,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::publish::List;
     use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
     use crate::queue::list::Recovery;
-    use crate::queue::publish::List;
-    use crate::redis::script::Script;
 
     /// Every command that a script sends is asked for.
     #[test]
@@ -462,17 +461,15 @@ mod tests {
         let mut sent = 0;
         // A host replays nothing, publishes nothing and deploys nothing; and it can serve without the
         // right to report its state.
-        let serving = |script: &&Script| {
-            use Script::{
-                Deploy, ListReplay, MoveCopy, MoveDone, MoveHold, MoveVoid, PageList,
-                PublishLapsing, PublishLater, Replay, RequestVersion, Seen,
-            };
-            let in_steps = matches!(script, MoveHold | MoveCopy | MoveVoid | MoveDone);
-            let brings_back = in_steps || matches!(script, Replay | ListReplay | PageList);
-            let deploys = matches!(script, Deploy | RequestVersion | Seen);
-            !brings_back && !deploys && !matches!(script, PublishLapsing | PublishLater)
-        };
-        for script in Script::ALL.iter().filter(serving) {
+        let serving = [
+            crate::queue::scripts::ALL,
+            crate::queue::stream::scripts::ALL,
+            crate::queue::list::scripts::ALL,
+            crate::outgoing::scripts::ALL,
+            crate::values::scripts::ALL,
+            crate::registry::scripts::ALL,
+        ];
+        for script in serving.concat() {
             let asked = if script.name().starts_with("list_") {
                 &lists
             } else {

@@ -19,14 +19,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tracing::warn;
 
+use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
 use super::byte_bounds::{ByteBounds, HANDLED, held_max};
-use super::{Contact, Outlets};
+use crate::outgoing::Outlets;
+use crate::queue::scripts;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
 use crate::redis::interruption::Interruption;
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script;
 use crate::redis::startup::StartError;
 use crate::wire::list::Framing;
 
@@ -113,7 +115,7 @@ impl SimpleList {
     /// Take values that are there, up to a number of bytes.
     async fn take_some(&self, want: usize, bytes: usize) -> Result<Vec<Bytes>, Error> {
         if self.may_script.load(Ordering::Relaxed) {
-            let script = Script::ListPop;
+            let script = &scripts::LIST_POP;
             let mut call = script.on(&[&self.key]);
             call.arg(want.min(TAKEN_MAX)).arg(bytes);
             match script::run(&self.fetches, script, &call).await {

@@ -467,7 +467,7 @@ fn has_port(server: &str) -> bool {
 }
 
 /// `unix://` and the path, percent-encoded where a URL needs it.
-pub(super) fn unix_url(socket: &Path, database: i64) -> String {
+pub(crate) fn unix_url(socket: &Path, database: i64) -> String {
     let mut url = String::from("unix://");
     for &byte in socket.as_os_str().as_bytes() {
         if byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte) {

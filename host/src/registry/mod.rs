@@ -24,10 +24,11 @@ use crate::queue::kind::Place;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script;
 use crate::wire::keys::{self, QUEUES};
 
 pub mod overview;
+pub mod scripts;
 pub mod trace;
 
 /// For how long a queue is listed that no host serves anymore.
@@ -122,7 +123,7 @@ pub async fn register(link: &Link, queue: &Listed) -> Result<(), Error> {
     if description.is_empty() || description.len() > DESCRIPTION_MAX {
         return Ok(());
     }
-    let script = Script::Register;
+    let script = &scripts::REGISTER;
     let mut call = script.on(&[QUEUES]);
     call.arg(description).arg(millis(KEPT)).arg(QUEUES_MAX);
     script::run(link, script, &call).await.map(drop)

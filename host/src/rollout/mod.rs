@@ -14,6 +14,7 @@ pub mod handler_file;
 pub mod read_mostly;
 mod refusal_log;
 pub mod request;
+pub mod scripts;
 pub mod store;
 pub mod swap;
 pub mod verify;

@@ -34,6 +34,7 @@ use crate::redis::connection::Link;
 use crate::redis::error::{Error, bounded_to};
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
+use crate::rollout::scripts;
 use crate::rollout::verify;
 use crate::wire::keys;
 
@@ -191,14 +192,14 @@ impl Store {
                 return Ok(ChangeResult::Missing);
             }
         }
-        let mut call = Script::Deploy.on(&[&keys::versions(&self.key), &upload]);
+        let mut call = scripts::DEPLOY.on(&[&keys::versions(&self.key), &upload]);
         call.arg(token)
             .arg(component.len())
             .arg(&*verify::digest(component))
             .arg(bounded_to(by, NAME_MAX))
             .arg(keys::version(&self.key, ""))
             .arg(KEPT);
-        self.change(Script::Deploy, &call).await
+        self.change(&scripts::DEPLOY, &call).await
     }
 
     /// Request the previous version, or version `to`.
@@ -224,17 +225,17 @@ impl Store {
         by: &str,
         to: &str,
     ) -> Result<ChangeResult, Error> {
-        let mut call = Script::RequestVersion.on(&[&keys::versions(&self.key)]);
+        let mut call = scripts::REQUEST_VERSION.on(&[&keys::versions(&self.key)]);
         call.arg(token)
             .arg(action)
             .arg(bounded_to(by, NAME_MAX))
             .arg(to)
             .arg(keys::version(&self.key, ""))
             .arg(millis(VERDICT_TTL));
-        self.change(Script::RequestVersion, &call).await
+        self.change(&scripts::REQUEST_VERSION, &call).await
     }
 
-    async fn change(&self, script: Script, call: &Cmd) -> Result<ChangeResult, Error> {
+    async fn change(&self, script: &'static Script, call: &Cmd) -> Result<ChangeResult, Error> {
         match script::run(&self.link, script, call).await? {
             Value::Int(number) => Ok(ChangeResult::Requested(u64::try_from(number).unwrap_or(0))),
             other => match &*reply::text(script.name(), other)? {
@@ -351,12 +352,14 @@ impl Store {
         ttl: Duration,
     ) -> Result<(), Error> {
         let (hosts, host) = (keys::hosts(&self.key), keys::host(&self.key, name));
-        let mut call = Script::Seen.on(&[&hosts, &host]);
+        let mut call = scripts::SEEN.on(&[&hosts, &host]);
         call.arg(name)
             .arg(seen.unwrap_or_default())
             .arg(millis(ttl))
             .arg(millis(HOST_NAME_TTL));
-        script::run(&self.link, Script::Seen, &call).await.map(drop)
+        script::run(&self.link, &scripts::SEEN, &call)
+            .await
+            .map(drop)
     }
 
     /// The published states of the hosts of the queue.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use hostler::dead_letter::scripts;
 use hostler::dead_letter::{DeadLetters, Error, Filter, ReplayOptions, Replayed, Skip};
 use hostler::redis::script::Script;
 use hostler_tests::command::{Host, hostler};
@@ -98,7 +99,7 @@ async fn two_replays_at_once_across_slots_move_nothing_twice(kind: Kind) {
 async fn an_entry_that_another_replay_moves_is_left_and_reported(kind: Kind) {
     let scene = across(kind).await;
     scene.numbered(100).await;
-    interrupt(&scene, Script::MoveCopy).await;
+    interrupt(&scene, &scripts::MOVE_COPY).await;
     let_holds_last(&scene).await;
     // The interrupted replay might go on. The entry that is left is counted once, however many pages
     // there are.
@@ -123,11 +124,11 @@ async fn an_entry_that_another_replay_moves_is_left_and_reported(kind: Kind) {
 }
 
 /// Let a replay of the oldest entry die right after this step, which Redis has done.
-async fn interrupt(scene: &Scene, step: Script) {
+async fn interrupt(scene: &Scene, step: &'static Script) {
     let proxy = Proxy::to_socket(&scene.server.socket(), 1).unwrap();
     let letters = scene.letters_at(&proxy.url());
     // Redis would refuse a script that is not loaded.
-    for script in Script::ALL {
+    for script in scripts::ALL {
         let load = [b"SCRIPT", b"LOAD".as_slice(), script.source().as_bytes()];
         scene.raw.ask_words(&load).await;
     }
@@ -143,12 +144,16 @@ async fn interrupt(scene: &Scene, step: Script) {
 }
 
 async fn the_next_replay_finishes_an_interrupted_move_once(kind: Kind) {
-    for step in [Script::MoveHold, Script::MoveCopy, Script::MoveDone] {
+    for step in [
+        &scripts::MOVE_HOLD,
+        &scripts::MOVE_COPY,
+        &scripts::MOVE_DONE,
+    ] {
         let scene = across(kind).await;
         scene.numbered(3).await;
         interrupt(&scene, step).await;
-        let is_copied = u64::from(step != Script::MoveHold);
-        let is_there = u64::from(step != Script::MoveDone);
+        let is_copied = u64::from(step.name() != scripts::MOVE_HOLD.name());
+        let is_there = u64::from(step.name() != scripts::MOVE_DONE.name());
         assert_eq!(scene.length(scene.key()).await, is_copied, "{step:?}");
         assert_eq!(
             scene.length(scene.dead_key()).await,
@@ -173,7 +178,7 @@ async fn the_next_replay_finishes_an_interrupted_move_once(kind: Kind) {
 }
 
 async fn a_replay_with_another_target_finishes_an_interrupted_move(kind: Kind) {
-    for step in [Script::MoveHold, Script::MoveCopy] {
+    for step in [&scripts::MOVE_HOLD, &scripts::MOVE_COPY] {
         for in_a_slot in [false, true] {
             let scene = across(kind).await;
             // In a slot, one script could move it.
@@ -192,7 +197,7 @@ async fn a_replay_with_another_target_finishes_an_interrupted_move(kind: Kind) {
             let_holds_lapse(&scene).await;
             let report = replay_to(&scene.letters(), Some(&attic)).await.unwrap();
             // A copy that was written stays; else the entry goes to the new target.
-            let is_copied = step == Script::MoveCopy;
+            let is_copied = step.name() == scripts::MOVE_COPY.name();
             let to = match is_copied {
                 true => scene.key().to_owned(),
                 false => attic.clone(),
@@ -211,7 +216,7 @@ async fn a_former_owner_writes_no_second_copy(kind: Kind) {
     for to in [None, Some("attic")] {
         let scene = across(kind).await;
         scene.numbered(1).await;
-        interrupt(&scene, Script::MoveHold).await;
+        interrupt(&scene, &scripts::MOVE_HOLD).await;
         let held = moving(&scene).await.remove(0);
         let token = scene.raw.text(&format!("HGET {held} token")).await;
         let_holds_lapse(&scene).await;
@@ -220,7 +225,7 @@ async fn a_former_owner_writes_no_second_copy(kind: Kind) {
         assert_eq!(report.targets, BTreeMap::from([(target.to_owned(), 1)]));
 
         let record = format!("{{{}}}:moved:{token}", scene.key());
-        let digest = redis::Script::new(Script::MoveCopy.source())
+        let digest = redis::Script::new(scripts::MOVE_COPY.source())
             .get_hash()
             .to_owned();
         let late = ["EVALSHA", &digest, "2", scene.key(), &record, "60000"];
@@ -252,7 +257,7 @@ async fn a_former_owner_ends_no_hold_but_its_own(kind: Kind) {
         let proxy = Proxy::to_socket(&scene.server.socket(), 1).unwrap();
         let url = scene.user_url().replace(&scene.url(), &proxy.url());
         let letters = scene.letters_at(&url);
-        let digest = redis::Script::new(Script::MoveCopy.source())
+        let digest = redis::Script::new(scripts::MOVE_COPY.source())
             .get_hash()
             .to_owned();
         proxy.pause_at(digest);
@@ -281,7 +286,7 @@ async fn the_same_replay_finishes_its_interrupted_move_at_once(kind: Kind) {
     let entries = scan.next().await.unwrap().unwrap();
     let mut replay = letters.replay(ReplayOptions::default());
     replay.send(&entries[..1]).await.unwrap();
-    let digest = redis::Script::new(Script::MoveCopy.source())
+    let digest = redis::Script::new(scripts::MOVE_COPY.source())
         .get_hash()
         .to_owned();
     proxy.cut_reply(digest, 0);

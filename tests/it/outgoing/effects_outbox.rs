@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use hostler::delivery::message::Headers;
+use hostler::outgoing::scripts;
 use hostler::redis::script::Script;
 use hostler::wire::frame;
 use hostler_tests::checker::DeadLetter;
@@ -413,7 +414,7 @@ async fn the_rights_of_outboxes_are_asked_at_the_start(kind: Kind) {
 async fn a_relay_that_wakes_late_writes_nothing_twice() {
     let scene = Scene::new().await;
     let proxy = Proxy::to_socket(&scene.server.socket(), 1).unwrap();
-    let digest = redis::Script::new(Script::Relay.source())
+    let digest = redis::Script::new(scripts::RELAY.source())
         .get_hash()
         .to_owned();
     let first = host(&scene, Kind::Stream).flag("redis", &proxy.url());
@@ -455,8 +456,9 @@ async fn a_relay_that_wakes_late_writes_nothing_twice() {
 async fn a_lost_answer_relays_nothing_twice_and_keeps_the_order() {
     let scene = Scene::new().await;
     let proxy = Proxy::to_socket(&scene.server.socket(), 1).unwrap();
-    let digest = |script: Script| redis::Script::new(script.source()).get_hash().to_owned();
-    let (relay, trim) = (digest(Script::Relay), digest(Script::OutboxTrim));
+    let digest =
+        |script: &'static Script| redis::Script::new(script.source()).get_hash().to_owned();
+    let (relay, trim) = (digest(&scripts::RELAY), digest(&scripts::OUTBOX_TRIM));
     let options = host(&scene, Kind::Stream).flags("concurrency=1 min-idle=2s");
     let host = options.flag("redis", &proxy.url()).ready().await;
     for (round, needle) in [relay.as_str(), &trim, &relay].iter().enumerate() {

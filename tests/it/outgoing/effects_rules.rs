@@ -1,6 +1,8 @@
 //! The rules that make effects exactly once, each taken out: then a promise breaks. A proxy changes what
 //! real hosts send: the text of a script, or a name.
 
+use hostler::outgoing;
+use hostler::queue::{list, stream};
 use hostler::redis::script::Script;
 use hostler_tests::checker::DeadLetter;
 use hostler_tests::guests::guest;
@@ -22,7 +24,7 @@ enum Without<'a> {
     /// Every rule holds.
     Nothing,
     /// These scripts have the second text in place of the first.
-    Text(&'a [Script], &'a str, &'a str),
+    Text(&'a [&'static Script], &'a str, &'a str),
     /// Names: the second of a pair stands for the first, which has as many bytes.
     Names(&'a [(&'a str, &'a str)]),
 }
@@ -48,7 +50,7 @@ fn proxy(scene: &Scene, without: Without<'_>) -> Proxy {
 }
 
 /// This script has the second text of each pair in place of the first.
-fn change(proxy: &Proxy, script: Script, pairs: &[(&str, &str)]) {
+fn change(proxy: &Proxy, script: &'static Script, pairs: &[(&str, &str)]) {
     let source = script.source();
     let changed = pairs.iter().fold(source.to_owned(), |text, (from, to)| {
         assert_eq!(text.matches(from).count(), 1, "{}: {from}", script.name());
@@ -65,12 +67,16 @@ fn change(proxy: &Proxy, script: Script, pairs: &[(&str, &str)]) {
 fn hide_losses(proxy: &Proxy) {
     let told = "return told(hold(ARGV[2], ids, obstacles(ids), counts))";
     let silent = "hold(ARGV[2], ids, obstacles(ids), counts)\nreturn 'done'";
-    change(proxy, Script::Renew, &[(told, silent)]);
+    change(proxy, &stream::scripts::RENEW, &[(told, silent)]);
     let stolen = ("out[#out + 1] = 'stolen'", "out[#out + 1] = 'done'");
     // Nor is one brought back that such an ack took from its next owner.
-    change(proxy, Script::Readopt, &[("    words[i] = false\n", "")]);
+    change(
+        proxy,
+        &stream::scripts::READOPT,
+        &[("    words[i] = false\n", "")],
+    );
     let evicted = ("return { unknown and 1 or 0, out }", "return { 0, out }");
-    change(proxy, Script::ListHold, &[stolen, evicted]);
+    change(proxy, &list::scripts::LIST_HOLD, &[stolen, evicted]);
 }
 
 fn host(proxy: &Proxy, kind: Kind) -> HostOptions {
@@ -124,12 +130,12 @@ async fn invoices(scene: &Scene) -> Vec<DeadLetter> {
 async fn what_is_published_before_the_ack_is_published_twice(kind: Kind) {
     let early = match kind {
         Kind::Stream => Without::Text(
-            &[Script::Acknowledge],
+            &[&stream::scripts::ACKNOWLEDGE],
             "  local word = words[i]\n",
             "  write_all(item.all, 0)\n  item.all = { expected = {} }\n  local word = words[i]\n",
         ),
         Kind::List => Without::Text(
-            &[Script::ListAcknowledge],
+            &[&list::scripts::LIST_ACKNOWLEDGE],
             "  local word\n  if not entry then\n",
             "  write_all(effects[i], 0)\n  effects[i] = { expected = {} }\n  local word\n  if not entry then\n",
         ),
@@ -160,7 +166,10 @@ async fn what_is_published_before_the_ack_is_published_twice(kind: Kind) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unchecked_late_ack_voids_the_effects_of_the_next_owner() {
     let unchecked = Without::Text(
-        &[Script::Acknowledge, Script::AcknowledgeOnly],
+        &[
+            &stream::scripts::ACKNOWLEDGE,
+            &stream::scripts::ACKNOWLEDGE_ONLY,
+        ],
         "  local word = words[i]\n",
         "  local word = #item.all > 0 and words[i] or nil\n",
     );
@@ -227,7 +236,7 @@ async fn a_group_misses_messages_if_marks_do_not_name_the_group() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_destination_without_a_mark_takes_twice_what_is_relayed_twice() {
     let unmarked = Without::Text(
-        &[Script::Relay],
+        &[&outgoing::scripts::RELAY],
         "if is_above(id, last) then",
         "if true then",
     );
@@ -253,7 +262,7 @@ async fn a_destination_without_a_mark_takes_twice_what_is_relayed_twice() {
 /// An outbox is lost, and begins again below the mark: what is removed must have been taken.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outbox_that_begins_again_loses_entries_if_nothing_looks_for_that_of_the_mark() {
-    let blind = Without::Text(&[Script::OutboxTrim], "return -1", "");
+    let blind = Without::Text(&[&outgoing::scripts::OUTBOX_TRIM], "return -1", "");
     for (without, arrived) in [(Without::Nothing, 2), (blind, 1)] {
         let scene = Scene::new().await;
         let proxy = proxy(&scene, without);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hostler::queue::list::scripts;
 use hostler::queue::list::{ListOptions, ListQueue};
 use hostler::queue::{Claim, Queue, Reply};
 use hostler::redis::Class;
@@ -35,7 +36,7 @@ async fn claim(scene: &Scene, host: &ListQueue, value: &str) -> Arc<Claim> {
 }
 
 /// The digest that calls of this script contain.
-fn digest(script: Script) -> Vec<u8> {
+fn digest(script: &'static Script) -> Vec<u8> {
     let call = script.on(&[]);
     let Some(redis::Arg::Simple(digest)) = call.args_iter().nth(1) else {
         panic!("a script is called by its digest")
@@ -127,7 +128,7 @@ async fn orphans_whose_reply_was_lost_are_found_again_and_charged_once() {
         scene.age(&dead).await;
         scene.age_claims().await;
         // The script that takes over, not those that look.
-        proxy.cut_reply(digest(Script::ListTake), 0);
+        proxy.cut_reply(digest(&scripts::LIST_TAKE), 0);
         let nothing = heir.take_orphans(9, &|_| false).await;
         // The first call may find the script unknown, and then it is the second that is cut.
         assert!(nothing.is_err() || proxy.replies_cut() > 0);
@@ -237,7 +238,7 @@ async fn a_lost_reply_to_the_dead_letters_of_a_length_limit_loses_and_repeats_no
             let (scene, proxy, host) = cut_off(options).await;
             let bodies: Vec<String> = (0..10).map(|n| format!("body {n}")).collect();
             scene.publish(&bodies).await;
-            proxy.cut_reply(digest(Script::ListDeadLetter), after);
+            proxy.cut_reply(digest(&scripts::LIST_DEAD_LETTER), after);
             host.maintain().await.unwrap_err();
             assert_eq!(proxy.replies_cut(), 1);
             // Not counted as long as it is not known, then once.
@@ -277,7 +278,7 @@ async fn a_lost_reply_to_the_claim_of_a_length_limit_loses_nothing() {
         };
         let (scene, proxy, host) = cut_off(options).await;
         scene.publish(["0", "1", "2", "3", "4"]).await;
-        proxy.cut_reply(digest(Script::ListClaim), 4);
+        proxy.cut_reply(digest(&scripts::LIST_CLAIM), 4);
         host.maintain().await.unwrap_err();
         assert_eq!(scene.processing(&host).await.len(), 3);
         assert_eq!(host.maintain().await.unwrap().overflowed, 0);

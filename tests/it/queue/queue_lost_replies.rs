@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hostler::delivery::effect::{Budget, EffectLimits, Effects, Outlet, Outlets, Publication};
 use hostler::delivery::message::Headers;
-use hostler::queue::publish::Destination;
+use hostler::publish::Destination;
 use hostler::queue::stream::{PARKED_CONSUMER, StreamOptions, StreamQueue};
 use hostler::queue::{Claim, Queue, Reply, SettleAction, Settlement};
 use hostler::redis::Class;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use hostler::delivery::message::{REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use hostler::delivery::policy::Reason;
+use hostler::queue::stream::scripts;
 use hostler::queue::stream::{GroupStart, PARKED_CONSUMER, StreamOptions, StreamQueue};
 use hostler::queue::{Backlog, Claim, Origin, Queue, Record, Reply, SettleAction};
-use hostler::redis::script::Script;
 use hostler::wire::Raw;
 use hostler_tests::redis::eventually;
 
@@ -427,7 +427,7 @@ async fn a_claim_whose_reply_was_lost_is_found_again() {
 async fn a_delivery_that_was_renewed_after_the_scan_is_not_adopted() {
     let (scene, host, claims) = Scene::reading(&["young", "old"]).await;
     scene.give(host.consumer(), claims[1].id, 1, 9000).await;
-    let script = Script::Adopt.source();
+    let script = scripts::ADOPT.source();
     let (young, old) = (text(claims[0].id), text(claims[1].id));
     let call = ["EVAL", script, "1", KEY, GROUP, host.consumer()];
     let arguments = ["8000", "100000", &young, &old];
@@ -534,7 +534,7 @@ async fn a_forgotten_script_costs_a_very_wide_entry_no_second_copy() {
     let wide = read_wide(&scene, &host, 4000).await;
     // The script that is asked before is there, so only the one in the transaction is missing.
     scene.raw.ask("SCRIPT FLUSH").await;
-    let holds = Script::Holds.source().as_bytes();
+    let holds = scripts::HOLDS.source().as_bytes();
     scene.raw.ask_words(&[b"SCRIPT", b"LOAD", holds]).await;
     settled(&host, &wide, 1, dead_letter()).await;
     assert_eq!(scene.length(DEAD).await, 1);

@@ -307,7 +307,7 @@ async fn an_empty_consumer_is_removed_after_an_hour_of_absence() {
     ] {
         scene.raw.ask(&command).await;
     }
-    let script = hostler::redis::script::Script::Consumers.source();
+    let script = hostler::queue::stream::scripts::CONSUMERS.source();
     for (max, only, removed) in [("100", "nobody", 0), ("0", "", 0), ("100", "", 1)] {
         let call = ["EVAL", script, "2", KEY, FENCES, GROUP, "0", max, only];
         let spared = ["hostler:epoch:", host.consumer(), PARKED_CONSUMER];

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hostler::queue::stream::scripts;
 use hostler::redis::script::Script;
 use hostler::telemetry::health::Cause;
 use hostler_tests::proxy::Proxy;
@@ -25,7 +26,7 @@ impl Proxied {
 }
 
 /// The digest of a script: its requests contain it.
-fn digest(script: Script) -> String {
+fn digest(script: &'static Script) -> String {
     redis::Script::new(script.source()).get_hash().to_owned()
 }
 
@@ -73,10 +74,10 @@ async fn each_request_is_repeated_after_a_lost_reply() {
     let needles = [
         ("XREADGROUP".to_owned(), "ack"),
         ("XACK".to_owned(), "ack"),
-        (digest(Script::Record), "nack:0,ack"),
-        (digest(Script::Park), "nack:30,ack"),
-        (digest(Script::TakeDue), "nack:30,ack"),
-        (digest(Script::DeadLetter), "drop"),
+        (digest(&scripts::RECORD), "nack:0,ack"),
+        (digest(&scripts::PARK), "nack:30,ack"),
+        (digest(&scripts::TAKE_DUE), "nack:30,ack"),
+        (digest(&scripts::DEAD_LETTER), "drop"),
     ];
     let mut cuts = 0;
     for (needle, body) in needles {

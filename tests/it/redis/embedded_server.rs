@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use hostler::redis::embedded::{Embedded, Error};
+use hostler::embedded::{Embedded, Error};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 use redis::AsyncCommands as _;

@@ -16,7 +16,7 @@ use super::timed::{SENT, Timed, Times};
 use crate::cli::exit::{Exit, Failure};
 use crate::delivery::ledger;
 use crate::delivery::policy::{OnCap, OnFault, Policy};
-use crate::queue::publish::{BATCH_MESSAGES, Outgoing, Publisher};
+use crate::publish::{BATCH_MESSAGES, Outgoing, Publisher};
 use crate::queue::stream::Retention;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::usage::{self, Bare};

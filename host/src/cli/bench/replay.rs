@@ -16,7 +16,7 @@ use crate::config::{ByteSize, Redis, Value};
 use crate::dead_letter::{DeadLetters, Filter, ReplayOptions};
 use crate::delivery::message::Headers;
 use crate::delivery::policy::{Reason, Rejection};
-use crate::queue::publish::{Destination, Outgoing, Publisher};
+use crate::publish::{Destination, Outgoing, Publisher};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::usage;
 use crate::telemetry::wall_clock_ms;

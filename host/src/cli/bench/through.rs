@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::cli::exit::Failure;
 use crate::cli::text::parse;
+use crate::publish::Destination;
 use crate::queue::Queue;
 use crate::queue::kind::QueueOptions;
 use crate::queue::list::{ListOptions, Recovery};
-use crate::queue::publish::Destination;
 use crate::queue::pubsub::PubSubOptions;
 use crate::queue::simple_list::SimpleListOptions;
 use crate::queue::stream::{Retention, StreamOptions};

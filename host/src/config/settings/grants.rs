@@ -8,8 +8,8 @@ use crate::config::settings::{section, up_to};
 use crate::config::value::ByteSize;
 use crate::delivery::key_value::KeyRules;
 use crate::effects::rules::{HttpRule, SecretRule, TcpRule};
-use crate::queue::outbox::Mode;
-use crate::queue::publish::Destination;
+use crate::outgoing::outbox::Mode;
+use crate::publish::Destination;
 use crate::sandbox::{Directory, Values};
 
 section! { "Grants";

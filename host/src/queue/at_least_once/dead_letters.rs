@@ -12,18 +12,18 @@ use redis::{Cmd, Pipeline, Value, cmd};
 use tracing::warn;
 
 use super::AtLeastOnce;
-use super::calls::{Replies, complete};
+use crate::calls::copy::{self, Layout};
+use crate::calls::words::{self, full, refused, reply_of, word_reply};
+use crate::calls::{Replies, complete};
 use crate::delivery::policy::Rejection;
 use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
 use crate::queue::{Claim, Maintenance, Reply, Settlement, Sweep};
 use crate::redis::connection::Link;
-use crate::redis::copy::{self, Layout};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::Script;
 use crate::redis::script::{self, PER_CALL};
-use crate::redis::script_reply::{self, full, refused, reply_of, word_reply};
 use crate::wire::Raw;
 use crate::wire::dead_letter::Context;
 use crate::wire::death::{self, Incoming};
@@ -355,7 +355,7 @@ fn words<Q: AtLeastOnce>(
     let counts = &queue.base().counts;
     counts.dropped.fetch_add(dropped, Ordering::Relaxed);
     counts.is_over(key, reply::count(command, &over)?);
-    let words = script_reply::words(command, words, count)?;
+    let words = words::each(command, words, count)?;
     let text = |word| reply::text(command, word);
     words.into_iter().map(text).collect()
 }
@@ -511,7 +511,7 @@ async fn in_one_transaction(
     link: &Link,
     command: &'static str,
     write: &Cmd,
-    (script, discard): (Script, Cmd),
+    (script, discard): (&'static Script, Cmd),
 ) -> Result<(Value, Value), Error> {
     let mut pipeline = Pipeline::new();
     pipeline.cmd("MULTI");

@@ -13,12 +13,13 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::delivery::policy::Rejection;
+use crate::outgoing::Outlets;
+use crate::outgoing::dedup::{Dedup, Marks};
+use crate::outgoing::effects::{self, Source};
+use crate::outgoing::outbox::{self, Outboxes};
 use crate::queue::byte_bounds::ByteBounds;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
-use crate::queue::dedup::{Dedup, Marks};
 use crate::queue::due::Due;
-use crate::queue::effects::{self, Outlets, Source};
-use crate::queue::outbox::{self, Outboxes};
 use crate::queue::rules::ActiveRules;
 use crate::queue::{
     Claim, Contact, Maintenance, Observation, Reply, Rules, SettleAction, Settlement, Sweep,
@@ -30,7 +31,6 @@ use crate::redis::script::Script;
 use crate::redis::{Error, ServerTime};
 use crate::wire::{Raw, dead_letter::Context, list};
 
-pub(super) mod calls;
 mod dead_letters;
 mod overflow;
 mod terms;
@@ -38,7 +38,7 @@ mod terms;
 pub(super) use dead_letters::Destination;
 pub(super) use terms::Terms;
 
-use calls::{Replies, complete};
+use crate::calls::{Replies, complete};
 
 /// The state that each of these kinds has.
 #[derive(Debug)]
@@ -180,9 +180,9 @@ impl Base {
 /// The differences between the kinds.
 pub(super) trait AtLeastOnce {
     /// The script that dead-letters deliveries.
-    const DEAD_LETTER: Script;
+    const DEAD_LETTER: &'static Script;
     /// The script that acknowledges deliveries with their effects, and the same for deliveries without.
-    const ACKNOWLEDGE: (Script, Script);
+    const ACKNOWLEDGE: (&'static Script, &'static Script);
 
     fn base(&self) -> &Base;
 
@@ -221,7 +221,7 @@ pub(super) trait AtLeastOnce {
 
     /// A call of a script that acknowledges deliveries with their effects: these keys follow its own.
     /// Returns the number of its own keys.
-    fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize);
+    fn acknowledge_call(&self, script: &'static Script, keys: &[&str]) -> (Cmd, usize);
 
     /// Add what the kind needs behind the arguments about marks.
     fn acknowledge_arguments(&self, _call: &mut Cmd) {}
@@ -252,7 +252,11 @@ pub(super) trait AtLeastOnce {
 
     /// The call that takes a delivery off the queue behind its copy, in one transaction with it, and its script;
     /// `None` if the kind has copies of one value only.
-    fn discard_copied_call(&self, _settlement: &Settlement, _key: &str) -> Option<(Script, Cmd)> {
+    fn discard_copied_call(
+        &self,
+        _settlement: &Settlement,
+        _key: &str,
+    ) -> Option<(&'static Script, Cmd)> {
         None
     }
 
@@ -396,10 +400,14 @@ pub(super) async fn find_duplicates<Q: AtLeastOnce>(queue: &Q, claims: &mut [Cla
     if claims.is_empty() {
         return;
     }
-    if let (Some(dedup), Some(marks)) = (&base.dedup, queue.marks())
-        && let Err(error) = dedup.look_up(&base.commands, &marks, claims).await
-    {
-        tracing::debug!(%error, "could not look for duplicates");
+    if let (Some(dedup), Some(marks)) = (&base.dedup, queue.marks()) {
+        let messages = claims
+            .iter_mut()
+            .map(|claim| (&claim.message, &mut claim.is_duplicate))
+            .collect();
+        if let Err(error) = dedup.look_up(&base.commands, &marks, messages).await {
+            tracing::debug!(%error, "could not look for duplicates");
+        }
     }
 }
 

@@ -12,10 +12,11 @@ use tracing::warn;
 
 use crate::clock::Clock;
 use crate::delivery::millis::millis;
+use crate::queue::scripts;
 use crate::redis::Error;
 use crate::redis::connection::Link;
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script;
 use crate::redis::startup::StartError;
 
 /// How often a host says what it goes by, at the least while it holds something.
@@ -117,7 +118,7 @@ impl Terms {
             Some(owner) => {
                 let set = self.recovery.as_deref().unwrap_or_default();
                 let detail = format!("the recovery set `{set}` belongs to `{owner}`");
-                Err(Error::refused(Script::GoBy.name(), "OWNER", &detail))
+                Err(Error::refused(scripts::GO_BY.name(), "OWNER", &detail))
             }
             None => {
                 let renewing = self.known().renewing;
@@ -146,7 +147,7 @@ impl Terms {
 
     /// Returns another queue that the recovery set belongs to.
     async fn say(&self, link: &Link, when: &str) -> Result<Option<String>, Error> {
-        let script = Script::GoBy;
+        let script = &scripts::GO_BY;
         let keys = [Some(self.key.as_str()), self.recovery.as_deref()];
         let keys: Vec<&str> = keys.into_iter().flatten().collect();
         let mut call = script.on(&keys);

@@ -9,16 +9,17 @@ use redis::{Value, cmd};
 use super::ListQueue;
 use super::token::{Form, TOKEN_LEN, Token};
 use super::value::named;
+use crate::calls::copy;
+use crate::calls::words::{incomplete, word_reply};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::millis;
 use crate::queue::at_least_once::AtLeastOnce;
+use crate::queue::list::scripts;
 use crate::queue::{Claim, Reply, Taken};
 use crate::redis::connection::{DEADLINE, Link};
-use crate::redis::copy;
 use crate::redis::error::{Class, Error};
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
-use crate::redis::script_reply::{incomplete, word_reply};
 use crate::wire::list::Framing;
 use crate::wire::{Raw, keys};
 
@@ -53,7 +54,7 @@ impl ListQueue {
         bytes: usize,
         length: Option<u64>,
     ) -> Result<(Vec<Claim>, u64), Error> {
-        let script = Script::ListClaim;
+        let script = &scripts::LIST_CLAIM;
         let want = want.min(CLAIMS_MAX);
         let reserved = self.tokens.reserve(want, self.base.time.now_ms());
         let keys = &self.keys;
@@ -126,7 +127,11 @@ impl ListQueue {
     }
 
     /// The claims in a script's reply, by their entries: a token and a value.
-    pub(super) fn claims(&self, script: Script, value: Value) -> Result<Vec<Claim>, Error> {
+    pub(super) fn claims(
+        &self,
+        script: &'static Script,
+        value: Value,
+    ) -> Result<Vec<Claim>, Error> {
         let command = script.name();
         reply::array(command, value)?
             .into_iter()
@@ -159,7 +164,7 @@ impl ListQueue {
 
     /// Instances that may hold orphans, whatever their name: a bounded part of them in each call.
     pub(super) async fn lapsed_instances(&self) -> Result<Vec<String>, Error> {
-        let script = Script::ListLapsed;
+        let script = &scripts::LIST_LAPSED;
         let mut call = self.keyed(script, &[&self.keys.instances, self.base.terms.key()]);
         call.arg(millis(self.options.min_idle))
             .arg(&self.keys.processing_prefix)
@@ -187,7 +192,7 @@ impl ListQueue {
         max: usize,
         tokens: &[Token],
     ) -> Result<Vec<Orphan>, Error> {
-        let script = Script::ListOrphans;
+        let script = &scripts::LIST_ORPHANS;
         let Some(bytes) = self.base.bounds.for_old() else {
             return Ok(Vec::new());
         };
@@ -231,7 +236,7 @@ impl ListQueue {
         orphans: Vec<Orphan>,
         taken: &mut Taken,
     ) -> Result<(), Error> {
-        let script = Script::ListTake;
+        let script = &scripts::LIST_TAKE;
         if orphans.is_empty() {
             return Ok(());
         }
@@ -306,7 +311,7 @@ impl ListQueue {
         if room == 0 || !self.may_have_lost_a_reply() {
             return Ok(());
         }
-        let script = Script::ListOwn;
+        let script = &scripts::LIST_OWN;
         let mut call = script.on(&[&self.keys.processing]);
         call.arg(ENTRIES_MAX);
         let reply = script::run(&self.base.commands, script, &call).await?;

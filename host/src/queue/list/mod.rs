@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use redis::{Cmd, cmd};
 
-use super::at_least_once::calls::{self, Batch, Replies, all_of, batches, complete, note};
 use super::at_least_once::{self, AtLeastOnce, Base, Destination, Terms};
 use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::DeadLetterQueue;
@@ -20,22 +19,25 @@ use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Relayed, Repair, Repaired,
     Reply, Rules, Settlement, Sweep, Taken, inspect,
 };
+use crate::calls::copy;
+use crate::calls::words::{refused, word_reply};
+use crate::calls::{self, Batch, Replies, all_of, batches, complete, note};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::{millis, millis_up};
 use crate::queue::due::Due;
+use crate::redis::ServerTime;
 use crate::redis::connection::Connector;
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::{self, Script};
-use crate::redis::script_reply::{refused, word_reply};
 use crate::redis::startup::StartError;
-use crate::redis::{ServerTime, copy};
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::list::{self, Framing};
 use crate::wire::{Raw, keys};
 
 mod claims;
 pub mod options;
+pub mod scripts;
 pub mod token;
 mod value;
 
@@ -151,7 +153,7 @@ impl ListQueue {
         let joined = async {
             queue.base.time.read(link).await?;
             // This makes the instance known.
-            script::run(link, Script::ListHold, &queue.hold_call()).await
+            script::run(link, &scripts::LIST_HOLD, &queue.hold_call()).await
         };
         let joined = joined.await;
         joined.map_err(|error| StartError::from_error(error, &queue.options.key))?;
@@ -173,7 +175,7 @@ impl ListQueue {
     }
 
     /// A call of a script with these keys, and with the recovery set if there is one.
-    fn keyed(&self, script: Script, keys: &[&str]) -> Cmd {
+    fn keyed(&self, script: &'static Script, keys: &[&str]) -> Cmd {
         match &self.options.recovery {
             Some(recovery) => script.on(&[keys, &[&*recovery.key]].concat()),
             None => script.on(keys),
@@ -181,7 +183,7 @@ impl ListQueue {
     }
 
     /// The same, by this instance.
-    fn call(&self, script: Script, keys: &[&str]) -> Cmd {
+    fn call(&self, script: &'static Script, keys: &[&str]) -> Cmd {
         let mut call = self.keyed(script, keys);
         call.arg(&self.base.consumer);
         call
@@ -194,7 +196,7 @@ impl ListQueue {
     }
 
     /// Note the answer of a script: 1 if others evicted this instance.
-    fn note_eviction(&self, script: Script, evicted: &redis::Value) -> Result<(), Error> {
+    fn note_eviction(&self, script: &'static Script, evicted: &redis::Value) -> Result<(), Error> {
         if reply::integer(script.name(), evicted)? == 1 {
             self.eviction.noticed.fetch_add(1, Ordering::SeqCst);
         }
@@ -204,7 +206,7 @@ impl ListQueue {
     fn hold_call(&self) -> Cmd {
         let keys = &self.keys;
         let keys = [&keys.processing, &keys.started, &keys.instances].map(String::as_str);
-        let mut call = self.call(Script::ListHold, &keys);
+        let mut call = self.call(&scripts::LIST_HOLD, &keys);
         call.arg(self.recovery_ttl());
         call
     }
@@ -219,7 +221,7 @@ impl ListQueue {
         }
         let unsure: Vec<usize> = (0..held.len()).filter(|&i| replies[i].is_none()).collect();
         self.hold_these(held, &unsure, true, &mut replies).await?;
-        complete(Script::ListHold, replies)
+        complete(&scripts::LIST_HOLD, replies)
     }
 
     async fn hold_these(
@@ -229,7 +231,7 @@ impl ListQueue {
         look: bool,
         replies: &mut Replies,
     ) -> Result<(), Error> {
-        let script = Script::ListHold;
+        let script = &scripts::LIST_HOLD;
         let size = |place: usize| match look {
             true => value_of(held[place].claim).len(),
             false => 0,
@@ -267,7 +269,7 @@ impl ListQueue {
         let keys = &self.keys;
         let size = |place| value_of(claim(place)).len();
         batches(places, size, |places| {
-            let mut call = self.call(Script::ListRemove, &[&keys.processing, &keys.started]);
+            let mut call = self.call(&scripts::LIST_REMOVE, &[&keys.processing, &keys.started]);
             for &place in places {
                 call.arg(name_of(claim(place)));
             }
@@ -300,7 +302,7 @@ impl ListQueue {
     }
 
     async fn forget(&self, idle_ms: u64, only: &str) -> Result<u64, Error> {
-        let script = Script::ListForget;
+        let script = &scripts::LIST_FORGET;
         let mut call = script.on(&[&self.keys.instances]);
         call.arg(idle_ms)
             .arg(INSTANCES_MAX)
@@ -317,7 +319,7 @@ impl ListQueue {
 
     /// Claim delayed values that are due.
     async fn look_for_due(&self, max: usize) -> Result<Taken, Error> {
-        let script = Script::ListDue;
+        let script = &scripts::LIST_DUE;
         let max = max.min(claims::CLAIMS_MAX);
         let Some(bytes) = self.base.bounds.for_old() else {
             return Ok(Taken::default());
@@ -481,7 +483,7 @@ impl Queue for ListQueue {
     }
 
     async fn acknowledge(&self, claims: &[Arc<Claim>]) -> Result<(), Error> {
-        let script = Script::ListRemove;
+        let script = &scripts::LIST_REMOVE;
         let mut replies = vec![None; claims.len()];
         let batches = self.removals(&all_of(claims), |place| &claims[place]);
         calls::run(&self.base.commands, script, batches, &mut replies, Err).await
@@ -573,8 +575,9 @@ impl Queue for ListQueue {
 }
 
 impl AtLeastOnce for ListQueue {
-    const DEAD_LETTER: Script = Script::ListDeadLetter;
-    const ACKNOWLEDGE: (Script, Script) = (Script::ListAcknowledge, Script::ListAcknowledgeOnly);
+    const DEAD_LETTER: &'static Script = &scripts::LIST_DEAD_LETTER;
+    const ACKNOWLEDGE: (&'static Script, &'static Script) =
+        (&scripts::LIST_ACKNOWLEDGE, &scripts::LIST_ACKNOWLEDGE_ONLY);
 
     fn base(&self) -> &Base {
         &self.base
@@ -598,7 +601,7 @@ impl AtLeastOnce for ListQueue {
         places: &[usize],
         replies: &mut Replies,
     ) -> Result<(), Error> {
-        let script = Script::ListReturn;
+        let script = &scripts::LIST_RETURN;
         let (mut back, mut front) = (Vec::new(), Vec::new());
         for &place in places {
             match self.destination(&settlements[place]) {
@@ -642,11 +645,11 @@ impl AtLeastOnce for ListQueue {
         replies: &mut Replies,
     ) -> Result<(), Error> {
         let batches = self.removals(places, |place| &settlements[place].claim);
-        let script = Script::ListRemove;
+        let script = &scripts::LIST_REMOVE;
         calls::run(&self.base.commands, script, batches, replies, refused).await
     }
 
-    fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize) {
+    fn acknowledge_call(&self, script: &'static Script, keys: &[&str]) -> (Cmd, usize) {
         let recovery = self.options.recovery.as_ref().map(|r| &*r.key);
         let mine = &self.keys;
         let mut own = vec![&*mine.processing, &*mine.started, &*mine.written];
@@ -677,7 +680,7 @@ impl AtLeastOnce for ListQueue {
 
     fn dead_letter_call(&self, key: &str) -> Cmd {
         let keys = [&self.keys.processing, &self.keys.started, key];
-        self.call(Script::ListDeadLetter, &keys)
+        self.call(&scripts::LIST_DEAD_LETTER, &keys)
     }
 
     fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd) {
@@ -690,7 +693,7 @@ impl AtLeastOnce for ListQueue {
         trimmed: Option<&str>,
         _is_wide: bool,
     ) -> Result<Reply, Error> {
-        let script = Script::ListHolds;
+        let script = &scripts::LIST_HOLDS;
         let mut call = script.on(&[&self.keys.processing, &self.keys.started]);
         call.arg(name_of(&settlement.claim));
         call.arg(trimmed.unwrap_or_default());

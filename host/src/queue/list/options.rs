@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::delivery::attempt::Accounting;
+use crate::outgoing::dedup::Dedup;
+use crate::outgoing::{Outlets, outbox};
+use crate::queue::Rules;
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
-use crate::queue::dedup::Dedup;
-use crate::queue::{Outlets, Rules, outbox};
 use crate::wire::list::Framing;
 
 /// A reliable list, and how this host serves it.

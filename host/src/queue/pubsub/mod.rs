@@ -17,9 +17,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::task::JoinHandle;
 
+use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
-use super::{Contact, Outlets};
 use crate::delivery::declared::declared;
+use crate::outgoing::Outlets;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::startup::StartError;

@@ -9,10 +9,11 @@ use bytes::Bytes;
 use redis::{Cmd, Value, cmd};
 
 use super::{FROM_START, PARKED_CONSUMER, StreamQueue, Traits};
+use crate::calls::{self, all_of};
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::delivery::millis::millis;
 use crate::queue::at_least_once::AtLeastOnce;
-use crate::queue::at_least_once::calls::{self, all_of};
+use crate::queue::stream::scripts;
 use crate::queue::{Claim, Origin, Queue, Reply, SettleAction, Settlement, Taken};
 use crate::redis::error::{Class, Error};
 use crate::redis::reply::{self, Info};
@@ -158,7 +159,7 @@ impl StreamQueue {
 
     /// Claim up to so many entries; fewer where they are large.
     async fn read_by_script(&self, want: usize, bytes: usize) -> Result<Vec<Claim>, Error> {
-        let script = Script::Fetch;
+        let script = &scripts::FETCH;
         let mut call = self.call(script, &[&self.parked]);
         call.arg(PARKED_CONSUMER).arg(UNPARKED_CONSUMER);
         call.arg(want).arg(bytes);
@@ -194,7 +195,7 @@ impl StreamQueue {
     /// Claim parked deliveries that are due. A script claims [`CLAIMS_MAX`] at most. If the last script claimed so many,
     /// several run in one round trip.
     pub(super) async fn claim_parked(&self, max: usize) -> Result<Taken, Error> {
-        let script = Script::TakeDue;
+        let script = &scripts::TAKE_DUE;
         self.confirm().await?;
         let Some(bytes) = self.base.bounds.for_old() else {
             return Ok(Taken::default());
@@ -268,7 +269,7 @@ impl StreamQueue {
     }
 
     pub(super) async fn confirm(&self) -> Result<(), Error> {
-        let script = Script::Confirm;
+        let script = &scripts::CONFIRM;
         let known = self.unconfirmed().clone();
         if known.is_empty() {
             return Ok(());
@@ -303,7 +304,7 @@ impl StreamQueue {
     ///
     /// Dies here: each is either an entry, or still waits.
     pub(super) async fn append_due(&self) -> Result<Option<Duration>, Error> {
-        let script = Script::AppendDue;
+        let script = &scripts::APPEND_DUE;
         let mut call = script.on(&[self.key(), &self.delayed]);
         call.arg(CLAIMS_MAX)
             .arg(APPENDED_MAX)
@@ -336,7 +337,7 @@ impl StreamQueue {
         max: usize,
         taken: &mut Taken,
     ) -> Result<(), Error> {
-        let script = Script::Orphans;
+        let script = &scripts::ORPHANS;
         let mut others = self.others_among(consumers);
         self.base.rotate(&mut others);
         for names in others.chunks(CONSUMERS_PER_CALL).take(CALLS_PER_SCAN) {
@@ -420,7 +421,7 @@ impl StreamQueue {
         if unknown.is_empty() {
             return Ok(());
         }
-        let script = Script::Adopt;
+        let script = &scripts::ADOPT;
         let mut call = self.call(script, &[]);
         call.arg(idle).arg(bytes).arg(unknown);
         let reply = self.take(script, &call).await?;
@@ -435,7 +436,7 @@ impl StreamQueue {
     /// Look for deliveries that were renewed before somebody set the server's clock back, a page at a time:
     /// they count from now. Once after the start, and once after each such step.
     pub(super) async fn count_from_now(&self, taken: &mut Taken) -> Result<(), Error> {
-        let script = Script::CountFromNow;
+        let script = &scripts::COUNT_FROM_NOW;
         let steps_back = self.base.time.steps_back();
         let from = {
             let mut cursors = self.cursors();
@@ -463,7 +464,7 @@ impl StreamQueue {
 
     /// Claim parked deliveries that are not in the sorted set: they are due now.
     pub(super) async fn sweep_parked(&self, max: usize, taken: &mut Taken) -> Result<(), Error> {
-        let script = Script::Sweep;
+        let script = &scripts::SWEEP;
         let Some(bytes) = self.room(max, taken) else {
             return Ok(());
         };
@@ -488,7 +489,7 @@ impl StreamQueue {
     }
 
     /// Run a script that claims messages that were held before.
-    async fn take(&self, script: Script, call: &Cmd) -> Result<Value, Error> {
+    async fn take(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
         self.answer(script::run(&self.base.commands, script, call).await)
     }
 
@@ -506,7 +507,7 @@ impl StreamQueue {
     /// Add the claims of a script's reply, `{ id, count, idle ms, fields }` each.
     fn add(
         &self,
-        script: Script,
+        script: &'static Script,
         claims: Value,
         trimmed: &Value,
         origin: impl Fn(Duration) -> Origin,
@@ -611,7 +612,7 @@ fn orphan(idle: Duration) -> Origin {
 }
 
 /// How long until the next is due; -1: none is.
-fn next_due(script: Script, wait: &Value) -> Result<Option<Duration>, Error> {
+fn next_due(script: &'static Script, wait: &Value) -> Result<Option<Duration>, Error> {
     let wait = reply::integer(script.name(), wait)?;
     Ok(u64::try_from(wait).ok().map(Duration::from_millis))
 }

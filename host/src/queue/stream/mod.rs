@@ -13,7 +13,6 @@ use redis::{Cmd, Pipeline, Value, cmd};
 use tokio::join;
 use tracing::warn;
 
-use super::at_least_once::calls::{self, Batch, all_of, batches, complete};
 use super::at_least_once::{self, AtLeastOnce, Base, Terms};
 use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::{DeadLetterQueue, OnFull};
@@ -21,6 +20,8 @@ use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Relayed, Repair, Repaired,
     Reply, Rules, Settlement, Taken, inspect,
 };
+use crate::calls::words::full;
+use crate::calls::{self, Batch, all_of, batches, complete};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::policy::Reason;
 use crate::queue::due::Due;
@@ -29,7 +30,6 @@ use crate::redis::connection::{Connector, DEADLINE};
 use crate::redis::error::{Class, Error};
 use crate::redis::reply::{self, Info};
 use crate::redis::script::{self, Script};
-use crate::redis::script_reply::full;
 use crate::redis::startup::StartError;
 use crate::wire::entry_id::{EntryId, entry_id, parse_entry_id};
 use crate::wire::keys::{EPOCH_CONSUMER, UNPARKED_CONSUMER};
@@ -38,6 +38,7 @@ use crate::wire::{Raw, keys};
 mod claims;
 pub mod options;
 mod over_length;
+pub mod scripts;
 mod settle;
 
 pub use options::{GroupStart, Retention, StreamOptions};
@@ -239,7 +240,7 @@ impl StreamQueue {
         let base = &queue.base;
         let prepared = async {
             queue.saw(queue.join().await?);
-            script::load(&base.commands).await?;
+            script::load(&base.commands, scripts::ALL).await?;
             queue.learn_epoch().await?;
             base.time.read(&base.commands).await?;
             base.fetches.reach().await
@@ -329,20 +330,20 @@ impl StreamQueue {
         answer.map_err(|error| self.about(error))
     }
 
-    async fn run(&self, script: Script, call: &Cmd) -> Result<Value, Error> {
+    async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
         let answer = script::run(&self.base.commands, script, call).await;
         answer.map_err(|error| self.about(error))
     }
 
     /// A call of a script about the stream and these keys, by this consumer of the group.
-    fn call(&self, script: Script, keys: &[&str]) -> Cmd {
+    fn call(&self, script: &'static Script, keys: &[&str]) -> Cmd {
         let mut call = script.on(&[&[self.key()][..], keys].concat());
         call.arg(self.group()).arg(&self.base.consumer);
         call
     }
 
     /// The same, about deliveries that this host holds: the group must be the one that it knows.
-    fn call_in_epoch(&self, script: Script, keys: &[&str]) -> Cmd {
+    fn call_in_epoch(&self, script: &'static Script, keys: &[&str]) -> Cmd {
         let mut call = self.call(script, keys);
         call.arg(&self.cursors().epoch);
         call
@@ -366,7 +367,7 @@ impl StreamQueue {
 
     /// Make the group again if it is missing, mark it if it has no mark, and learn its mark.
     async fn make_again(&self) -> Result<Repaired, Error> {
-        let script = Script::Repair;
+        let script = &scripts::REPAIR;
         let from = self.read_from();
         let (entry, added) = {
             let cursors = self.cursors();
@@ -409,7 +410,7 @@ impl StreamQueue {
     ///
     /// Dies here: the next housekeeping of any host begins again.
     async fn park_again(&self) -> Result<(), Error> {
-        let script = Script::ParkAgain;
+        let script = &scripts::PARK_AGAIN;
         let (mut done, mut all) = (0, 0);
         loop {
             let mut call = self.call_in_epoch(script, &[&self.parked]);
@@ -517,9 +518,9 @@ impl StreamQueue {
     async fn void_unanswered(&self, calls: &mut Calls) -> Result<u64, Error> {
         let (number, is_owed) = calls.begin();
         if is_owed {
-            let mut fence = Script::Fence.on(&[&self.fences]);
+            let mut fence = scripts::FENCE.on(&[&self.fences]);
             fence.arg(&self.base.consumer).arg(number);
-            self.run(Script::Fence, &fence).await?;
+            self.run(&scripts::FENCE, &fence).await?;
         }
         Ok(number)
     }
@@ -645,7 +646,7 @@ impl Queue for StreamQueue {
     }
 
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
-        let script = Script::Record;
+        let script = &scripts::RECORD;
         let call = self.call_in_epoch(script, &[]);
         let id = |place: usize| records[place].claim.id;
         let batches = self.batches(&all_of(records), call, id, |place, call| {
@@ -673,7 +674,7 @@ impl Queue for StreamQueue {
     }
 
     async fn acknowledge_late(&self, claims: &[Arc<Claim>]) -> Result<(), Error> {
-        let script = Script::AcknowledgeLate;
+        let script = &scripts::ACKNOWLEDGE_LATE;
         let mut call = self.call(script, &[&self.late, &self.parked]);
         call.arg(PARKED_CONSUMER).arg(LATE_MS).arg(LATE_MAX);
         let id = |place: usize| claims[place].id;
@@ -685,7 +686,7 @@ impl Queue for StreamQueue {
     }
 
     async fn bring_back(&self, held: &[(Arc<Claim>, u32)]) -> Result<Vec<Reply>, Error> {
-        let script = Script::Readopt;
+        let script = &scripts::READOPT;
         let mut keys = vec![self.late.as_str()];
         if self.options.checks_acks() {
             keys.push(&self.acted);
@@ -707,7 +708,7 @@ impl Queue for StreamQueue {
 
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error> {
         self.base.terms.stay_known(&self.base.commands).await?;
-        let script = Script::Renew;
+        let script = &scripts::RENEW;
         let call = self.call_in_epoch(script, &[]);
         let id = |place: usize| claims[place].id;
         let batches = self.batches(&all_of(claims), call, id, |_, _| {});
@@ -745,7 +746,7 @@ impl Queue for StreamQueue {
     }
 
     async fn backlog(&self) -> Result<Backlog, Error> {
-        let script = Script::Backlog;
+        let script = &scripts::BACKLOG;
         let mut call = script.on(&[self.key(), &self.delayed, &self.parked]);
         call.arg(self.group())
             .arg(PARKED_CONSUMER)
@@ -801,7 +802,7 @@ impl Queue for StreamQueue {
     }
 
     async fn leave(&self) -> Result<(), Error> {
-        let script = Script::Consumers;
+        let script = &scripts::CONSUMERS;
         let mut call = script.on(&[self.key(), &self.fences]);
         call.arg(self.group()).arg(0).arg(1);
         call.arg(&self.base.consumer).arg(EPOCH_CONSUMER);

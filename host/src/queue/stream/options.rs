@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::outgoing::dedup::Dedup;
+use crate::outgoing::{Outlets, outbox};
+use crate::queue::Rules;
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
-use crate::queue::dedup::Dedup;
-use crate::queue::{Outlets, Rules, outbox};
 use crate::wire;
 
 /// A stream, a group, and how this host serves them.

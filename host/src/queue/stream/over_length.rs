@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::StreamQueue;
 use crate::queue::Claim;
 use crate::queue::at_least_once::AtLeastOnce;
+use crate::queue::stream::scripts;
 use crate::redis::error::{Class, Error};
 use crate::redis::reply;
-use crate::redis::script::Script;
 
 /// How many entries one script counts, and after how many bytes of them it stops: it blocks Redis for a millisecond or
 /// two.
@@ -59,7 +59,7 @@ impl StreamQueue {
     /// Count unread entries behind this one, or behind the last one that was handed out (``). Returns how many there
     /// are, at most `most`; the entry in front of them; the last of them.
     async fn count_unread(&self, behind: &str, most: u64) -> Result<(u64, String, String), Error> {
-        let script = Script::CountUnread;
+        let script = &scripts::COUNT_UNREAD;
         let (mut counted, mut first, mut last) = (0, None, behind.to_owned());
         while counted < most {
             let mut call = self.call(script, &[]);
@@ -82,7 +82,7 @@ impl StreamQueue {
     /// Claim the oldest unread entries of those that are over the length, at most `want`. Also says whether there are
     /// more: 0 = none.
     pub(super) async fn claim_unread_over(&self, want: usize) -> Result<(Vec<Claim>, u64), Error> {
-        let script = Script::Overflow;
+        let script = &scripts::OVERFLOW;
         let mut call = self.call(script, &[]);
         let bytes = self.base.bounds.request();
         call.arg(&self.over().last).arg(want).arg(bytes);

@@ -2,15 +2,16 @@
 
 use redis::Cmd;
 
+use crate::calls::words::{refused, word_reply};
+use crate::calls::{self, Replies};
 use crate::delivery::millis::millis_up;
-use crate::queue::at_least_once::calls::{self, Replies};
 use crate::queue::at_least_once::{AtLeastOnce, Base, Destination};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::stream::scripts;
 use crate::queue::{Claim, Maintenance, Reply, SettleAction, Settlement, Sweep};
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::Script;
-use crate::redis::script_reply::{refused, word_reply};
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::entry_id::entry_id;
 use crate::wire::keys::{self, EPOCH_CONSUMER, UNPARKED_CONSUMER};
@@ -32,8 +33,9 @@ const TRIM_MAX: u64 = 10_000;
 const TRIM_CALLS_MAX: usize = 10;
 
 impl AtLeastOnce for StreamQueue {
-    const DEAD_LETTER: Script = Script::DeadLetter;
-    const ACKNOWLEDGE: (Script, Script) = (Script::Acknowledge, Script::AcknowledgeOnly);
+    const DEAD_LETTER: &'static Script = &scripts::DEAD_LETTER;
+    const ACKNOWLEDGE: (&'static Script, &'static Script) =
+        (&scripts::ACKNOWLEDGE, &scripts::ACKNOWLEDGE_ONLY);
 
     fn base(&self) -> &Base {
         &self.base
@@ -86,7 +88,7 @@ impl AtLeastOnce for StreamQueue {
             .partition(|place| settlements[*place].action.parking().is_some());
         let id = |place: usize| settlements[place].claim.id;
         let refusal = |error| refused(self.about(error));
-        let mut park = self.call_in_epoch(Script::Park, &[&self.fences, &self.parked]);
+        let mut park = self.call_in_epoch(&scripts::PARK, &[&self.fences, &self.parked]);
         park.arg(number).arg(PARKED_CONSUMER).arg(UNPARKED_CONSUMER);
         let batches = self.batches(&parked, park, id, |place, call| {
             let settlement = &settlements[place];
@@ -95,8 +97,8 @@ impl AtLeastOnce for StreamQueue {
             }
         });
         let link = &self.base.commands;
-        calls::run(link, Script::Park, batches, replies, refusal).await?;
-        let mut leave = self.call_in_epoch(Script::Leave, &[&self.fences]);
+        calls::run(link, &scripts::PARK, batches, replies, refusal).await?;
+        let mut leave = self.call_in_epoch(&scripts::LEAVE, &[&self.fences]);
         leave.arg(number).arg(millis_up(self.base.terms.largest()));
         let batches = self.batches(&left, leave, id, |place, call| {
             let settlement = &settlements[place];
@@ -104,7 +106,7 @@ impl AtLeastOnce for StreamQueue {
                 call.arg(settlement.count).arg(keep);
             }
         });
-        calls::run(link, Script::Leave, batches, replies, refusal).await?;
+        calls::run(link, &scripts::LEAVE, batches, replies, refusal).await?;
         under_way.end();
         Ok(())
     }
@@ -115,7 +117,7 @@ impl AtLeastOnce for StreamQueue {
         places: &[usize],
         replies: &mut Replies,
     ) -> Result<(), Error> {
-        let script = Script::Discard;
+        let script = &scripts::DISCARD;
         let call = self.call_in_epoch(script, &[]);
         let id = |place: usize| settlements[place].claim.id;
         let batches = self.batches(places, call, id, |place, call| {
@@ -125,7 +127,7 @@ impl AtLeastOnce for StreamQueue {
         calls::run(&self.base.commands, script, batches, replies, refusal).await
     }
 
-    fn acknowledge_call(&self, script: Script, keys: &[&str]) -> (Cmd, usize) {
+    fn acknowledge_call(&self, script: &'static Script, keys: &[&str]) -> (Cmd, usize) {
         let keys = [&[self.acted.as_str(), &self.written], keys].concat();
         (self.call_in_epoch(script, &keys), 3)
     }
@@ -156,15 +158,19 @@ impl AtLeastOnce for StreamQueue {
     }
 
     fn dead_letter_call(&self, key: &str) -> Cmd {
-        self.call_in_epoch(Script::DeadLetter, &[key])
+        self.call_in_epoch(&scripts::DEAD_LETTER, &[key])
     }
 
     fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd) {
         call.arg(settlement.count);
     }
 
-    fn discard_copied_call(&self, settlement: &Settlement, key: &str) -> Option<(Script, Cmd)> {
-        let script = Script::DiscardCopied;
+    fn discard_copied_call(
+        &self,
+        settlement: &Settlement,
+        key: &str,
+    ) -> Option<(&'static Script, Cmd)> {
+        let script = &scripts::DISCARD_COPIED;
         let mut call = self.call_in_epoch(script, &[key]);
         let id = entry_id(settlement.claim.id);
         let (name, value) = header_field(dead_letter::SOURCE_ID.as_bytes(), id.clone().into());
@@ -181,7 +187,7 @@ impl AtLeastOnce for StreamQueue {
         _trimmed: Option<&str>,
         is_wide: bool,
     ) -> Result<Reply, Error> {
-        let script = Script::Holds;
+        let script = &scripts::HOLDS;
         let mut call = self.call_in_epoch(script, &[]);
         call.arg(entry_id(settlement.claim.id))
             .arg(settlement.count)
@@ -220,7 +226,7 @@ impl AtLeastOnce for StreamQueue {
         if let Some(length) = length {
             self.trim(&length, done).await?;
         }
-        let script = Script::Consumers;
+        let script = &scripts::CONSUMERS;
         let mut call = script.on(&[self.key(), &self.fences]);
         call.arg(self.group())
             .arg(CONSUMER_IDLE_MS)
@@ -242,7 +248,7 @@ impl AtLeastOnce for StreamQueue {
 impl StreamQueue {
     /// Trim what every group has acknowledged: all of it, or down to a length.
     async fn trim(&self, length: &str, done: &mut Maintenance) -> Result<(), Error> {
-        let script = Script::Retain;
+        let script = &scripts::RETAIN;
         let mut call = script.on(&[self.key()]);
         call.arg(TRIM_MAX)
             .arg(length)

@@ -23,6 +23,7 @@ use super::node_link::{How, NO_CLIENT_ID, NodeLink, Tally};
 use super::{Connector, Entries, key};
 use crate::redis::error::{Error, Redirection};
 use crate::redis::reply;
+use crate::redis::script::Script;
 use crate::redis::topology::Node;
 use crate::wire::keys;
 
@@ -31,23 +32,9 @@ const NODES_MAX: usize = 64;
 /// How often one command follows a node that names another one.
 const FOLLOWED_MAX: usize = 5;
 
-/// What a failover must not lose, where that is asked for: acknowledgements with effects, dead letters,
-/// publications, and what is copied to another slot before it is removed. Scripts by their names, and
-/// commands.
-const DURABLE: [&str; 12] = [
-    "acknowledge",
-    "list_acknowledge",
-    "dead_letter",
-    "list_dead_letter",
-    "discard_copied",
-    "publish",
-    "publish_later",
-    "publish_lapsing",
-    "relay",
-    "move_copy",
-    "XADD",
-    "LPUSH",
-];
+/// The commands that publish and copy: a failover must not lose what they write, where that is asked for. A script
+/// says so itself.
+const DURABLE: [&str; 2] = ["XADD", "LPUSH"];
 
 /// A connection to the servers of a [`Connector`], for one purpose. The first use opens it; after a failure
 /// the next use opens it again.
@@ -119,9 +106,28 @@ impl Link {
         cmd: &Cmd,
         wait: Duration,
     ) -> Result<Value, Error> {
+        self.ask(command, cmd, wait, is_durable(command)).await
+    }
+
+    /// Run a call of a script; Redis' refusal is an error.
+    ///
+    /// # Errors
+    /// As [`Link::call`].
+    pub(crate) async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
+        let (command, durably) = (script.name(), script.is_durable());
+        self.ask(command, call, Duration::ZERO, durably).await
+    }
+
+    async fn ask(
+        &self,
+        command: &'static str,
+        cmd: &Cmd,
+        wait: Duration,
+        durably: bool,
+    ) -> Result<Value, Error> {
         let slot = self.slot_of(cmd);
         let mut link = self.at(slot).await?;
-        let mut how = self.how(command);
+        let mut how = self.how(durably);
         for _ in 0..FOLLOWED_MAX {
             let reply = link.call(command, cmd, wait, how).await?;
             let Some(redirection) = Redirection::of(&reply) else {
@@ -189,12 +195,34 @@ impl Link {
         command: &'static str,
         pipeline: &Pipeline,
     ) -> Result<Vec<Value>, Error> {
+        self.ask_all(command, pipeline, is_durable(command)).await
+    }
+
+    /// Run calls of a script in one round trip, as [`Link::pipeline`].
+    ///
+    /// # Errors
+    /// As [`Link::pipeline`].
+    pub(crate) async fn run_all(
+        &self,
+        script: &'static Script,
+        calls: &Pipeline,
+    ) -> Result<Vec<Value>, Error> {
+        self.ask_all(script.name(), calls, script.is_durable())
+            .await
+    }
+
+    async fn ask_all(
+        &self,
+        command: &'static str,
+        pipeline: &Pipeline,
+        durably: bool,
+    ) -> Result<Vec<Value>, Error> {
         if pipeline.is_empty() {
             return Ok(Vec::new());
         }
         let mut parts = if !self.connector.is_cluster() {
             let link = self.at(None).await?;
-            let replies = link.pipeline(command, pipeline, self.how(command)).await?;
+            let replies = link.pipeline(command, pipeline, self.how(durably)).await?;
             // It may have turned out to be a node of a cluster just now.
             if !replies.iter().any(|reply| Redirection::of(reply).is_some()) {
                 return Ok(replies);
@@ -210,7 +238,7 @@ impl Link {
                 let asked = part_of.as_ref().unwrap_or(pipeline);
                 let how = How {
                     asking: part.asking,
-                    ..self.how(command)
+                    ..self.how(durably)
                 };
                 part.link.pipeline(command, asked, how).await
             });
@@ -387,12 +415,16 @@ impl Link {
         Ok((self.link_to(node), redirection.is_ask))
     }
 
-    fn how(&self, command: &str) -> How {
+    fn how(&self, durably: bool) -> How {
         How {
             asking: false,
-            durably: self.connector.is_durable && DURABLE.contains(&command),
+            durably: self.connector.is_durable && durably,
         }
     }
+}
+
+fn is_durable(command: &str) -> bool {
+    DURABLE.contains(&command)
 }
 
 fn is_transaction(pipeline: &Pipeline) -> bool {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::scripts;
+use crate::redis::script;
 use crate::redis::topology::Node;
 
 /// What the connections of a link have had in common.
@@ -90,7 +90,7 @@ impl NodeLink {
         };
         let (mut reply, serial) = self.ask(command, deadline, asked).await?;
         if is_unknown_script(&reply) {
-            self.load_scripts().await?;
+            self.load_scripts(std::iter::once(cmd)).await?;
             (reply, _) = self.ask(command, deadline, asked).await?;
         }
         self.look_at(std::slice::from_ref(&reply), command, serial)
@@ -127,7 +127,6 @@ impl NodeLink {
     ) -> Result<Vec<Value>, Error> {
         let (mut replies, serial) = self.send(command, pipeline, how).await?;
         if replies.iter().any(is_unknown_script) {
-            self.load_scripts().await?;
             let (mut again, mut places) = (Pipeline::new(), Vec::new());
             for (place, (call, reply)) in pipeline.cmd_iter().zip(&replies).enumerate() {
                 if is_unknown_script(reply) {
@@ -135,6 +134,7 @@ impl NodeLink {
                     places.push(place);
                 }
             }
+            self.load_scripts(again.cmd_iter()).await?;
             let (answers, _) = self.send(command, &again, how).await?;
             for (place, answer) in places.into_iter().zip(answers) {
                 replies[place] = answer;
@@ -215,15 +215,13 @@ impl NodeLink {
         }
     }
 
-    /// Load every script: the server does not know one.
-    async fn load_scripts(&self) -> Result<(), Error> {
-        const COMMAND: &str = "SCRIPT LOAD";
+    /// Load the scripts of these calls: the server does not know them.
+    async fn load_scripts<'a>(&self, calls: impl Iterator<Item = &'a Cmd>) -> Result<(), Error> {
         self.tally.forgotten.fetch_add(1, Ordering::Relaxed);
-        let (replies, _) = self
-            .send(COMMAND, &scripts::load_all(), How::default())
-            .await?;
+        let load = script::load_called(calls);
+        let (replies, _) = self.send(script::LOAD, &load, How::default()).await?;
         for reply in replies {
-            reply::accepted(COMMAND, reply)?;
+            reply::accepted(script::LOAD, reply)?;
         }
         Ok(())
     }

@@ -1,0 +1,28 @@
+//! The scripts of this room: files of `lua`, and of `lua/parts` for what several have in common.
+
+use crate::calls::copy::COPIES;
+use crate::redis::script::{STEP, TIME};
+use crate::redis::scripts;
+
+const DEAD: &str = include_str!("lua/parts/dead.lua");
+
+scripts! {
+    /// Count dead letters by reason.
+    COUNT_REASONS = [] "count_reasons";
+    /// Move dead letters of a stream back.
+    REPLAY = [COPIES] "replay";
+    /// Move one dead letter of a list back.
+    LIST_REPLAY = [DEAD] "list_replay";
+    /// Read a stretch of a dead-letter queue that is a stream, without bodies.
+    DEAD_HEADS = [STEP] "dead_heads";
+    /// Read a stretch of a dead-letter queue that is a list.
+    PAGE_LIST = [STEP] "page_list";
+    /// Hold a dead letter for a two-phase move.
+    MOVE_HOLD = [TIME, DEAD] "move_hold";
+    /// Write the copy of a dead letter in a two-phase move.
+    MOVE_COPY = [] "move_copy" durable;
+    /// Void the copy of a two-phase move.
+    MOVE_VOID = [] "move_void";
+    /// End a two-phase move.
+    MOVE_DONE = [DEAD] "move_done";
+}

@@ -1,0 +1,14 @@
+//! The scripts of this room: files of `lua`, and of `lua/parts` for what several have in common.
+
+use crate::redis::script::{ALLOW_OOM, STEP, TIME};
+use crate::redis::scripts;
+
+pub(crate) const DUE: &str = include_str!("lua/parts/due.lua");
+pub(crate) const TERMS: &str = include_str!("lua/parts/terms.lua");
+
+scripts! {
+    /// Say what this host goes by, and learn what all hosts of the queue go by.
+    GO_BY = [ALLOW_OOM, TIME, TERMS] "go_by";
+    /// Take values off a simple list.
+    LIST_POP = [ALLOW_OOM, STEP] "list_pop";
+}
