@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hostler_components as components;
 use sha2::{Digest, Sha256};
 
 use crate::delivery::declared::declared;
@@ -134,11 +135,9 @@ fn step(error: &LoadError) -> Step {
     match error {
         LoadError::Read(_) => Step::Source,
         LoadError::FileTooLarge { .. } => Step::Size,
-        LoadError::NotWasm { .. }
-        | LoadError::CoreModule
-        | LoadError::Precompiled
-        | LoadError::Truncated { .. }
-        | LoadError::Invalid { .. } => Step::Format,
+        LoadError::Refused(components::Refusal::Async { .. }) => Step::World,
+        LoadError::Refused(components::Refusal::TooMany { .. }) => Step::Limits,
+        LoadError::Refused(_) | LoadError::Invalid { .. } => Step::Format,
         LoadError::CompileTime { .. }
         | LoadError::CompileMemory { .. }
         | LoadError::CodeTooLarge { .. }
@@ -147,14 +146,12 @@ fn step(error: &LoadError) -> Step {
         LoadError::NoHandler { .. }
         | LoadError::OtherVersion { .. }
         | LoadError::Ambiguous { .. }
-        | LoadError::Async { .. }
         | LoadError::WrongType { .. } => Step::World,
         LoadError::NotGranted { .. } | LoadError::Batch { .. } | LoadError::WrongImport { .. } => {
             Step::Imports
         }
         LoadError::Program { .. }
         | LoadError::NeedsMore { .. }
-        | LoadError::TooMany { .. }
         | LoadError::InstanceTooLarge { .. } => Step::Limits,
         LoadError::Start(_) | LoadError::TrialCrashed { .. } | LoadError::Engine { .. } => {
             Step::Instance

@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use hostler_components::CORE_INSTANCES;
 use wasmtime::{
     Config, Enabled, Engine, EngineWeak, InstanceAllocationStrategy, ModuleVersionStrategy,
     PoolingAllocationConfig, ResourcesRequired, Strategy,
 };
 
 use super::TICK;
-use super::limiter::CORE_INSTANCES;
 use super::settings::{Allocation, Settings, Variation};
 
 /// Bytes of an attempt's stack for host functions. A guest that overflows its own stack traps; a

@@ -3,16 +3,14 @@
 use std::io;
 use std::time::Duration;
 
+use hostler_components::Refusal;
+
 use super::grants::{Import, Need};
 use crate::delivery::outcome::Fault;
-use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 
 /// The interfaces that a component may export, for error messages.
 const EXPECTED: &str = "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1, or of other hosts \
      fermyon:spin/inbound-redis, fermyon:spin-sqs@2 or wasmcloud:messaging/handler@0.2, or of programs wasi:cli/run@0.2";
-
-/// Bytes of a name from a component.
-const NAME_MAX: usize = 256;
 
 /// A file was refused as a handler. The messages do not name the file: the caller adds it.
 #[derive(Debug, thiserror::Error)]
@@ -32,35 +30,9 @@ pub enum LoadError {
         limit: u64,
     },
 
-    /// The file is not WebAssembly: its first bytes, for people.
-    #[error(
-        "is not WebAssembly: it starts with {0}; a component starts with `00 61 73 6d 0d 00 01 00`"
-    )]
-    NotWasm(String),
-
-    /// The file is a core module.
-    #[error(
-        "is a core WebAssembly module, and no program: it does not export `_start`; build a program, or build \
-         for wasm32-wasip2, or wrap it with `wasm-tools component new`"
-    )]
-    CoreModule,
-
-    /// The file is code that wasmtime has compiled.
-    #[error(
-        "is precompiled code (.cwasm), which is never loaded; use the .wasm file that it was made from"
-    )]
-    Precompiled,
-
-    /// The file ends too early.
-    #[error(
-        "is truncated: a section ends at byte {section_end}, the file ends at byte {size}; copy it again"
-    )]
-    Truncated {
-        /// The offset at which the truncated section should end.
-        section_end: u64,
-        /// Bytes of the file.
-        size: u64,
-    },
+    /// It is no component that this host takes.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
 
     /// The component is not valid, or uses a feature that this host does not have: the message of the validator.
     #[error("is not a valid component: {0}")]
@@ -121,18 +93,6 @@ pub enum LoadError {
         expected: String,
     },
 
-    /// The handler is asynchronous.
-    #[error(
-        "is for {interface}, whose function is `async`: this host calls a handler synchronously, and has no WASI \
-         0.3; {remedy}"
-    )]
-    Async {
-        /// The interface.
-        interface: String,
-        /// The same world without `async`.
-        remedy: &'static str,
-    },
-
     /// The component exports more than one handler interface: these.
     #[error("exports more than one handler: {}; export exactly one", list(.0))]
     Ambiguous(Vec<String>),
@@ -175,17 +135,6 @@ pub enum LoadError {
         setting: &'static str,
     },
 
-    /// The component declares more than any handler needs.
-    #[error("has {found} {what}, the limit is {limit}; build it with fewer")]
-    TooMany {
-        /// The things, in the plural.
-        what: &'static str,
-        /// Their number.
-        found: u64,
-        /// The number that is allowed.
-        limit: u64,
-    },
-
     /// An instance needs too much memory of the host beside its memories and tables: the message of wasmtime.
     #[error("an instance is too large: {0}")]
     InstanceTooLarge(String),
@@ -197,21 +146,6 @@ pub enum LoadError {
     /// The sandbox could not be made on this machine, for this cause.
     #[error("can't be run here: {0}")]
     Engine(String),
-}
-
-/// wasmtime's message, for people: bounded, and with control characters escaped, because a component
-/// chooses parts of it.
-pub(super) fn describe(error: &wasmtime::Error) -> String {
-    let mut text = printable(&format!("{error:#}"));
-    truncate_utf8(&mut text, DETAIL_MAX);
-    text
-}
-
-/// A name from a component, for people: bounded and escaped.
-pub(super) fn display_name(name: &str) -> String {
-    let mut text = printable(name);
-    truncate_utf8(&mut text, NAME_MAX);
-    text
 }
 
 /// What grants these imports, in a queue's file.

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use hostler_components::Refusal;
 use wasmtime::component::{Component, Instance, InstancePre};
 use wasmtime::{Engine, ResourcesRequired, Store};
 
@@ -30,11 +31,12 @@ pub(super) fn required(
         ("tables", required.num_tables, TABLES),
     ] {
         if found > most {
-            return Err(LoadError::TooMany {
+            return Err(Refusal::TooMany {
                 what,
                 found: found.into(),
                 limit: most.into(),
-            });
+            }
+            .into());
         }
     }
     let pages = required.max_initial_memory_size.unwrap_or(0);

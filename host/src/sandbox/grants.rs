@@ -7,11 +7,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use hostler_components::program::{EXIT, MEMORY};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::outside::{Offers, Outside};
-use super::program::{EXIT, MEMORY};
 use crate::delivery::effect::Outlets;
 use crate::delivery::key_value::KeyRules;
 

@@ -1,12 +1,9 @@
 //! Limits the memory and tables of an instance, and records the last denied request.
 
+use hostler_components::CORE_INSTANCES;
 use wasmtime::ResourceLimiter;
 
 use super::limits::Limits;
-
-/// The most core instances of one component. Interpreters and adapters have some dozen. Each may use
-/// host memory that no other limit counts.
-pub(super) const CORE_INSTANCES: u32 = 256;
 
 /// The most linear memories of one component. Each takes a descriptor, and mappings in each instance.
 pub(super) const MEMORIES: u32 = 32;

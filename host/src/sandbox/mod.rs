@@ -23,12 +23,10 @@
 mod call;
 mod cancelled;
 pub mod compile;
-mod declarations;
 mod engine;
 pub(crate) mod error;
 pub(crate) mod fault;
 mod first_instance;
-mod format;
 mod grants;
 mod headers;
 mod host;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hostler_components::display_name;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{
     Component, ComponentExportIndex, ComponentNamedList, ComponentType, Instance, Lift, Lower,
@@ -9,7 +10,7 @@ use wasmtime::component::{
 };
 use wasmtime::{AsContextMut, Engine, Store};
 
-use super::error::{LoadError, display_name};
+use super::error::LoadError;
 use super::host::Host;
 use super::log::Level;
 use super::worlds::{Answer, run, spin, sqs, wasmcloud};

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use hostler::delivery::outcome::Outcome;
 use hostler::sandbox::{Allocation, Cache, Compiler, Limits, LoadError, Sandbox, Settings};
+use hostler_components::Refusal;
 use hostler_tests::command::{end, fed, hostler};
 use hostler_tests::guests::{component, guest, handler};
 use hostler_tests::host::binary;
@@ -697,7 +698,7 @@ fn a_cache_entry_given_as_a_handler_is_refused() {
     // A cache entry, given as a handler, with and without its header.
     let header = 52 + br#""short""#.len();
     let error = refusal(&entry[header..], &settings);
-    assert!(matches!(error, LoadError::Precompiled), "{error}");
+    assert!(matches!(error, LoadError::Refused(Refusal::Precompiled)), "{error}");
     let error = refusal(&entry, &settings);
-    assert!(matches!(error, LoadError::NotWasm { .. }), "{error}");
+    assert!(matches!(error, LoadError::Refused(Refusal::NotWasm { .. })), "{error}");
 }

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
+use hostler_components::program::{EXIT, MEMORY};
 use wasmtime::component::{Linker, Resource};
 use wasmtime::{Engine, StoreContextMut};
 use wasmtime_wasi::I32Exit;
@@ -25,7 +26,6 @@ use wasmtime_wasi::I32Exit;
 use super::grants::{BATCH_EFFECTS, Grants};
 use super::host::Host;
 use super::outside::Offers;
-use super::program::{EXIT, MEMORY};
 
 /// The version of the interfaces of `hostler:handler`. The linker takes it for older ones of the same
 /// major version, too.

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use wasmtime::component::{ComponentType, Lift};
 
-use super::error::{LoadError, display_name};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::policy::DELAY_MAX;
 use crate::delivery::text::{printable, truncate_utf8};
@@ -57,29 +56,5 @@ impl Answer {
                 reason
             })),
         }
-    }
-}
-
-/// The worlds with `async` functions: how the names of their interfaces begin, and what to do instead.
-const ASYNC: [(&str, &str); 3] = [
-    ("spin:redis/inbound-redis@", "build it with spin-sdk 5"),
-    (
-        "spin:sqs/sqs-types@",
-        "build it against the WIT of fermyon:spin-sqs@2.0.0",
-    ),
-    (
-        "wasmcloud:messaging/handler@0.3.",
-        "build it against wasmcloud:messaging@0.2.0",
-    ),
-];
-
-/// Refuse a component that exports or imports this: such components cannot even be compiled here.
-pub(super) fn refuse_async(name: &str) -> Result<(), LoadError> {
-    match ASYNC.iter().find(|(begin, _)| name.starts_with(begin)) {
-        None => Ok(()),
-        Some((_, remedy)) => Err(LoadError::Async {
-            interface: display_name(name),
-            remedy,
-        }),
     }
 }

@@ -14,9 +14,9 @@ use wasmparser::{
     Instance as CoreInstance, Parser, Payload,
 };
 
+use super::WithoutSnapshot;
 use super::outside::Opened;
-use crate::sandbox::compile::job::WithoutSnapshot;
-use crate::sandbox::compile::parts;
+use crate::parts;
 
 /// The export of a core module that instances of a snapshot run: a function without parameters and results.
 const RESUME: &str = "hostler_resume";

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use hostler_components::{describe, display_name};
 use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use wasmtime::Store;
@@ -15,7 +16,7 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Instance};
 
 use super::compile::{Start, Tried};
-use super::error::{LoadError, describe, display_name};
+use super::error::LoadError;
 use super::fault::host_panic;
 use super::first_instance::{PAGE, make, required};
 use super::grants::{Directory, Import, Need, WITHOUT};
@@ -26,7 +27,7 @@ use super::program::ExitCodes;
 use super::runner::{Runner, Runners};
 use super::settings::{Allocation, Reuse, Settings};
 use super::world::{self, World};
-use super::{compile, declarations, engine, format};
+use super::{compile, engine};
 use crate::delivery::effect::Budget;
 use crate::delivery::millis::millis;
 use crate::delivery::text::hex;
@@ -114,8 +115,7 @@ pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadErro
             limit: settings.limits.component,
         });
     }
-    format::check(bytes)?;
-    declarations::check(bytes)?;
+    hostler_components::check(bytes)?;
     build(bytes, settings, settings.allocation)
 }
 

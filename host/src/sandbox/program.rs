@@ -1,13 +1,9 @@
 //! Programs as handlers: a component that exports `wasi:cli/run`, or a WASIp1 module that exports `_start`.
 //! What they get, and what their exit codes mean. `worlds::run` runs them.
 
-mod module;
-mod rewrite;
-
 use std::collections::BTreeMap;
 
-pub(super) use module::{component_of, is_program};
-pub(super) use rewrite::{EXIT, MEMORY};
+use hostler_components::program::EXIT;
 use serde::Serialize;
 use wasmtime::Engine;
 use wasmtime::component::Component;

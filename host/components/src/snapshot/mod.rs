@@ -10,19 +10,15 @@ mod outside;
 mod resume;
 
 use futures_util::FutureExt;
+use serde::{Deserialize, Serialize};
 use wasmtime::component::{Component, ComponentNamedList, Instance, Lift, Linker, WasmList};
-use wasmtime::{Engine, OptLevel, RegallocAlgorithm, Store, bail};
+use wasmtime::{Config, Engine, OptLevel, RegallocAlgorithm, ResourceLimiter, Store, bail};
 use wasmtime_wizer::{ComponentInstanceState, Wizer};
 
 use outside::Start;
 use resume::Layout;
 
-use super::job::{Job, WithoutSnapshot};
-use super::settings_for;
-use crate::sandbox::engine;
-use crate::sandbox::error::describe;
-use crate::sandbox::first_instance::required;
-use crate::sandbox::world;
+use crate::error::describe;
 
 /// The fewest instructions of a start that is worth a snapshot. They take some 50 us.
 const WORTH: u64 = 100_000;
@@ -34,10 +30,21 @@ const INSTRUCTIONS_MAX: u64 = 500_000_000;
 const ACCESS: &str = "wasmtime:wizer/access";
 
 /// A component after its start.
-pub(super) struct Snapshot {
-    pub(super) component: Vec<u8>,
+pub struct Snapshot {
+    /// The component.
+    pub component: Vec<u8>,
     /// The instructions of the start.
-    pub(super) instructions: u64,
+    pub instructions: u64,
+}
+
+/// The reason why there is no snapshot.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WithoutSnapshot {
+    /// The start is short.
+    Short,
+    /// The text says what prevents it.
+    Refused(String),
 }
 
 impl From<wasmparser::BinaryReaderError> for WithoutSnapshot {
@@ -53,29 +60,33 @@ impl From<wasmtime::Error> for WithoutSnapshot {
 }
 
 /// Whether instances of this component run code at their start.
-pub(super) fn has_start(component: &[u8]) -> bool {
+pub fn has_start(component: &[u8]) -> bool {
     Layout::of(component).is_ok_and(|layout| layout.starts)
 }
 
-/// Make a snapshot of the component.
-pub(super) fn take(job: &Job, component: &[u8]) -> Result<Snapshot, WithoutSnapshot> {
+/// Make a snapshot of the component: for engines with these settings, and within the limits of `limiter`. `check` says
+/// whether instances of the component may begin from one.
+///
+/// # Errors
+/// There is no snapshot.
+pub fn take(
+    component: &[u8],
+    config: Config,
+    limiter: impl ResourceLimiter + Send + Sync + 'static,
+    check: impl FnOnce(&Engine, &Component) -> Result<(), String>,
+) -> Result<Snapshot, WithoutSnapshot> {
     let layout = Layout::of(component)?;
     layout.refuse_handles()?;
     let mut wizer = Wizer::new();
     // It removes an export of this kind.
     wizer.keep_init_func(true);
     let (context, instrumented) = wizer.instrument_component(component)?;
-    let engine = counting_engine(job)?;
+    let engine = counting_engine(config)?;
     let instrumented = Component::new(&engine, instrumented)?;
-    if world::probe(&engine, &instrumented).is_ok_and(|export| export.is_program()) {
-        let reason = "a program runs once in an instance".to_owned();
-        return Err(WithoutSnapshot::Refused(reason));
-    }
-    let limits = &job.limits;
-    required(&instrumented, limits).map_err(|error| WithoutSnapshot::Refused(error.to_string()))?;
+    check(&engine, &instrumented).map_err(WithoutSnapshot::Refused)?;
 
-    let mut store = Store::new(&engine, Start::new(limits));
-    store.limiter(|start| &mut start.limiter);
+    let mut store = Store::new(&engine, Start::new(Box::new(limiter)));
+    store.limiter(|start| &mut *start.limiter);
     // The memories are read twice.
     store.set_hostcall_fuel(usize::MAX);
     store.set_fuel(INSTRUCTIONS_MAX)?;
@@ -111,8 +122,7 @@ pub(super) fn take(job: &Job, component: &[u8]) -> Result<Snapshot, WithoutSnaps
 }
 
 /// An engine that compiles fast and counts instructions.
-fn counting_engine(job: &Job) -> wasmtime::Result<Engine> {
-    let mut config = engine::base(&settings_for(&job.limits), job.allocation())?;
+fn counting_engine(mut config: Config) -> wasmtime::Result<Engine> {
     config
         .consume_fuel(true)
         .cranelift_opt_level(OptLevel::None)

@@ -3,6 +3,7 @@
 //! The parent writes a line of JSON, the [`Job`], then its input, and closes the pipe. The child answers
 //! with a line of JSON, the [`Head`], and perhaps bytes.
 
+use hostler_components::snapshot::WithoutSnapshot;
 use serde::{Deserialize, Serialize};
 
 use crate::sandbox::grants::Values;
@@ -144,14 +145,4 @@ pub(super) enum Verdict {
     NoPool(String),
     /// No instance was tried, for a reason that the parent finds too.
     Untried(String),
-}
-
-/// The reason why a child made no snapshot.
-#[derive(Debug, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum WithoutSnapshot {
-    /// The start is short.
-    Short,
-    /// The text says what prevents it.
-    Refused(String),
 }

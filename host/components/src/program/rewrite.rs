@@ -24,10 +24,10 @@ use wasmparser::{
 type Error = reencode::Error<Infallible>;
 
 /// The import that ends a program with any code, without its version.
-pub(in crate::sandbox) const EXIT: &str = "hostler:program/exit";
+pub const EXIT: &str = "hostler:program/exit";
 
 /// The import that says how much memory a program may have, without its version.
-pub(in crate::sandbox) const MEMORY: &str = "hostler:program/memory";
+pub const MEMORY: &str = "hostler:program/memory";
 
 /// The imports as the module names them, and their functions.
 const EXIT_VERSIONED: &str = "hostler:program/exit@1.0.0";

@@ -5,8 +5,7 @@
 
 use wasmparser::{ElementItems, ElementKind, ElementSectionReader, Parser, Payload};
 
-use super::error::LoadError;
-use super::worlds;
+use crate::error::{Refusal, display_name};
 
 /// The most types, of the component and its core modules together. Each takes some hundred bytes for as long
 /// as the component is loaded.
@@ -17,7 +16,7 @@ const TYPES: u64 = 50_000;
 const PASSIVE_ELEMENTS: u64 = 10_000;
 
 /// Refuse a component that declares too much, or is for a world with `async` functions. What cannot be parsed is not counted: it does not compile.
-pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
+pub(super) fn check(bytes: &[u8]) -> Result<(), Refusal> {
     let (mut types, mut elements) = (0_u64, 0_u64);
     let mut depth = 0_u32;
     for payload in Parser::new(0).parse_all(bytes) {
@@ -33,12 +32,12 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
             Payload::End(_) => depth = depth.saturating_sub(1),
             Payload::ComponentImportSection(section) if depth == 1 => {
                 for import in section.into_iter().map_while(Result::ok) {
-                    worlds::refuse_async(import.name.name)?;
+                    refuse_async(import.name.name)?;
                 }
             }
             Payload::ComponentExportSection(section) if depth == 1 => {
                 for export in section.into_iter().map_while(Result::ok) {
-                    worlds::refuse_async(export.name.name)?;
+                    refuse_async(export.name.name)?;
                 }
             }
             _ => {}
@@ -49,7 +48,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
         ("elements in passive segments", elements, PASSIVE_ELEMENTS),
     ] {
         if found > limit {
-            return Err(LoadError::TooMany { what, found, limit });
+            return Err(Refusal::TooMany { what, found, limit });
         }
     }
     Ok(())
@@ -65,4 +64,28 @@ fn passive(section: ElementSectionReader<'_>) -> u64 {
             ElementItems::Expressions(_, items) => u64::from(items.count()),
         })
         .sum()
+}
+
+/// The worlds with `async` functions: how the names of their interfaces begin, and what to do instead.
+const ASYNC: [(&str, &str); 3] = [
+    ("spin:redis/inbound-redis@", "build it with spin-sdk 5"),
+    (
+        "spin:sqs/sqs-types@",
+        "build it against the WIT of fermyon:spin-sqs@2.0.0",
+    ),
+    (
+        "wasmcloud:messaging/handler@0.3.",
+        "build it against wasmcloud:messaging@0.2.0",
+    ),
+];
+
+/// Refuse a component that exports or imports this: such components cannot even be compiled here.
+fn refuse_async(name: &str) -> Result<(), Refusal> {
+    match ASYNC.iter().find(|(begin, _)| name.starts_with(begin)) {
+        None => Ok(()),
+        Some((_, remedy)) => Err(Refusal::Async {
+            interface: display_name(name),
+            remedy,
+        }),
+    }
 }

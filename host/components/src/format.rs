@@ -2,8 +2,8 @@
 
 use wasmtime::Engine;
 
-use super::error::LoadError;
-use super::program::is_program;
+use crate::error::Refusal;
+use crate::program::is_program;
 
 const MAGIC: &[u8] = b"\0asm";
 const CORE_MODULE: &[u8] = &[1, 0, 0, 0];
@@ -11,15 +11,15 @@ const COMPONENT: &[u8] = &[0x0d, 0, 1, 0];
 const HEADER: usize = 8;
 
 /// Refuse a file that is neither a component nor a program, or is truncated.
-pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
+pub(super) fn check(bytes: &[u8]) -> Result<(), Refusal> {
     if Engine::detect_precompiled(bytes).is_some() {
-        return Err(LoadError::Precompiled);
+        return Err(Refusal::Precompiled);
     }
     if bytes.is_empty() || !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
         return Err(not_wasm(bytes));
     }
     let size = bytes.len() as u64;
-    let truncated = |section_end| Err(LoadError::Truncated { section_end, size });
+    let truncated = |section_end| Err(Refusal::Truncated { section_end, size });
     match bytes.get(MAGIC.len()..HEADER) {
         None => return truncated(HEADER as u64),
         Some(COMPONENT | CORE_MODULE) => {}
@@ -38,7 +38,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), LoadError> {
         at = section_end;
     }
     match bytes[MAGIC.len()..].starts_with(CORE_MODULE) && !is_program(bytes) {
-        true => Err(LoadError::CoreModule),
+        true => Err(Refusal::CoreModule),
         false => Ok(()),
     }
 }
@@ -57,7 +57,7 @@ fn length(bytes: &[u8], at: u64) -> Option<(u64, u64)> {
     None
 }
 
-fn not_wasm(bytes: &[u8]) -> LoadError {
+fn not_wasm(bytes: &[u8]) -> Refusal {
     let found = if bytes.is_empty() {
         "nothing (the file is empty)".to_owned()
     } else {
@@ -68,5 +68,5 @@ fn not_wasm(bytes: &[u8]) -> LoadError {
             .collect();
         format!("`{}`", start.join(" "))
     };
-    LoadError::NotWasm(found)
+    Refusal::NotWasm(found)
 }

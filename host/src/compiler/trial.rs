@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use hostler_components::describe;
 use wasmtime::Engine;
 use wasmtime::component::InstancePre;
 
@@ -15,7 +16,7 @@ use crate::delivery::effect::{Budget, Outlets};
 use crate::delivery::key_value::KeyRules;
 use crate::delivery::outcome::FaultKind;
 use crate::sandbox::engine;
-use crate::sandbox::error::{LoadError, describe};
+use crate::sandbox::error::LoadError;
 use crate::sandbox::first_instance::{make, required};
 use crate::sandbox::grants::Grants;
 use crate::sandbox::host::{Host, Shared};

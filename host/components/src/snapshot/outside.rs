@@ -7,15 +7,13 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use hostler_core::delivery::text::printable;
 use wasmtime::component::{
     Component, ComponentNamedList, ComponentType, Linker, LinkerInstance, Lower, Resource,
     ResourceType,
 };
-use wasmtime::{StoreContextMut, bail};
+use wasmtime::{ResourceLimiter, StoreContextMut, bail};
 
-use crate::delivery::text::printable;
-use crate::sandbox::limiter::Limiter;
-use crate::sandbox::limits::Limits;
 
 /// How the reason of a refusal begins.
 const REFUSED: &str = "its start";
@@ -28,7 +26,7 @@ const STREAMS_MAX: usize = 16;
 
 /// The data of a store.
 pub(super) struct Start {
-    pub(super) limiter: Limiter,
+    pub(super) limiter: Box<dyn ResourceLimiter + Send + Sync>,
     streams: Vec<Opened>,
 }
 
@@ -40,9 +38,9 @@ pub(super) struct Opened {
 }
 
 impl Start {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limiter: Box<dyn ResourceLimiter + Send + Sync>) -> Self {
         Self {
-            limiter: Limiter::new(limits),
+            limiter,
             streams: Vec::new(),
         }
     }

@@ -36,7 +36,7 @@ use wasmparser::{
 
 use graph::Graph;
 
-use super::parts;
+use crate::parts;
 
 /// The kinds of items that core modules share.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -92,7 +92,7 @@ impl From<reencode::Error<Self>> for Apart {
 }
 
 /// The component with fewer core modules. `None` = it stays as it is.
-pub(super) fn merged(component: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn merged(component: &[u8]) -> Option<Vec<u8>> {
     // A mistake in what is merged away would not be found any more.
     if !is_valid(component) {
         return None;

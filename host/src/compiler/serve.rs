@@ -8,17 +8,21 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use hostler_components::snapshot::{Snapshot, WithoutSnapshot, take};
+use hostler_components::{component_of, describe};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{close, getppid};
 
-use super::job::{Answer, ERROR_TEXT_SHOWN, Head, JOB_MAX, Job, Task, WithoutSnapshot};
+use super::job::{Answer, ERROR_TEXT_SHOWN, Head, JOB_MAX, Job, Task};
 use super::measure::Meters;
-use super::{Artifact, component_of, confine, settings_for, snapshot, trial};
+use super::{Artifact, confine, settings_for, trial};
 use crate::delivery::text::truncate_utf8;
 use crate::sandbox::engine;
-use crate::sandbox::error::describe;
 use crate::sandbox::fault::host_panic;
+use crate::sandbox::first_instance::required;
+use crate::sandbox::limiter::Limiter;
+use crate::sandbox::world;
 
 /// The priority of a compiler in the background. It gets a quarter of a busy core: the running version
 /// keeps most of its speed, and a large component still compiles within its time on busy cores (at
@@ -80,13 +84,26 @@ fn compile(job: &Job, bytes: &[u8]) -> (Answer, Vec<u8>) {
 }
 
 fn snapshot(job: &Job, component: &[u8]) -> (Answer, Vec<u8>) {
-    let without = match catch_unwind(AssertUnwindSafe(|| snapshot::take(job, component))) {
+    let without = match catch_unwind(AssertUnwindSafe(|| taken(job, component))) {
         Ok(Ok(snapshot)) => return (Answer::Snapshot(snapshot.instructions), snapshot.component),
         Ok(Err(WithoutSnapshot::Short)) => WithoutSnapshot::Short,
         Ok(Err(WithoutSnapshot::Refused(reason))) => WithoutSnapshot::Refused(bounded(reason)),
         Err(payload) => WithoutSnapshot::Refused(bounded(message(&*payload))),
     };
     (Answer::WithoutSnapshot(without), Vec::new())
+}
+
+fn taken(job: &Job, component: &[u8]) -> Result<Snapshot, WithoutSnapshot> {
+    let limits = &job.limits;
+    let config = engine::base(&settings_for(limits), job.allocation())?;
+    take(component, config, Limiter::new(limits), |engine, component| {
+        if world::probe(engine, component).is_ok_and(|export| export.is_program()) {
+            return Err("a program runs once in an instance".to_owned());
+        }
+        required(component, limits)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    })
 }
 
 fn try_out(job: &Job, bytes: Vec<u8>, meters: Meters) -> Answer {

@@ -4,7 +4,7 @@
 use wasm_encoder_of_wit::{Component, ComponentSectionId, DataSection, Module, RawSection};
 use wasmparser::{DataKind, Operator, Parser, Payload};
 
-use crate::sandbox::compile::parts;
+use crate::parts;
 
 /// The component without passive data segments, in the modules whose code uses none.
 pub(super) fn compact(component: &[u8]) -> wasmparser::Result<Vec<u8>> {

@@ -1,6 +1,8 @@
 //! Makes a component of a WASIp1 module that exports `_start`: the module as `rewrite` makes it, and the adapter of
 //! WASIp1.
 
+mod rewrite;
+
 use std::borrow::Cow;
 
 use wasi_preview1_component_adapter_provider::{
@@ -10,7 +12,8 @@ use wasmparser::{Parser, Payload};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-use super::rewrite::rewritten;
+use rewrite::rewritten;
+pub use rewrite::{EXIT, MEMORY};
 
 /// The imports that `rewrite` adds, in WIT.
 const WIT: &str = "package hostler:program@1.0.0;
@@ -19,7 +22,7 @@ interface memory { pages: func() -> u32; }
 world program { import exit; import memory; }";
 
 /// Whether these bytes are a core module that exports `_start`.
-pub(in crate::sandbox) fn is_program(bytes: &[u8]) -> bool {
+pub fn is_program(bytes: &[u8]) -> bool {
     let mut payloads = Parser::new(0).parse_all(bytes).map_while(Result::ok);
     payloads.any(|payload| match payload {
         Payload::ExportSection(exports) => exports
@@ -34,7 +37,7 @@ pub(in crate::sandbox) fn is_program(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// The module is not valid, or imports something that no WASIp1 program has; the text says what.
-pub(in crate::sandbox) fn component_of(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+pub fn component_of(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     if !Parser::is_core_wasm(bytes) {
         return Ok(Cow::Borrowed(bytes));
     }

@@ -10,10 +10,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::job::{
-    Answer, ERROR_TEXT_MAX, ERROR_TEXT_SHOWN, Head, Job, Task, Verdict, WithoutSnapshot,
-};
-use super::snapshot::Snapshot;
+use hostler_components::snapshot::{Snapshot, WithoutSnapshot};
+
+use super::job::{Answer, ERROR_TEXT_MAX, ERROR_TEXT_SHOWN, Head, Job, Task, Verdict};
 use super::{Artifact, COMMAND, Tried};
 use crate::delivery::outcome::{Fault, FaultKind};
 use crate::delivery::text::{printable, truncate_utf8};

@@ -15,31 +15,26 @@ mod child;
 mod confine;
 mod job;
 mod measure;
-mod merge;
 #[cfg(feature = "fault-points")]
 mod probe;
 mod serve;
-mod snapshot;
 mod trial;
 
-use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
+use hostler_components::snapshot::{self, WithoutSnapshot};
+use hostler_components::{component_of, describe};
 use serde::{Deserialize, Serialize};
-use wasmparser::{Parser, Payload};
 use wasmtime::Engine;
 
 pub(super) use artifact::Artifact;
 use cache::Key;
 use child::Children;
-use job::WithoutSnapshot;
 pub use serve::serve;
 
-use super::error::{LoadError, describe};
+use super::error::LoadError;
 use super::limits::Limits;
-use super::program;
 use super::settings::{Allocation, Compiler, Settings};
-use super::{declarations, format};
 
 /// The command of the program that calls [`serve`].
 pub const COMMAND: &str = "compile-component";
@@ -179,8 +174,7 @@ fn in_children(children: Children<'_>, bytes: &[u8]) -> Result<(Made, Start), Lo
 /// Compile the snapshot that a child has made. It is checked like any other component: the code that made
 /// it had run.
 fn from_snapshot(children: Children<'_>, snapshot: &[u8]) -> Result<Made, LoadError> {
-    format::check(snapshot)?;
-    declarations::check(snapshot)?;
+    hostler_components::check(snapshot)?;
     let made = in_child(children, snapshot)?;
     match made.tried {
         Tried::Untried(detail) => Err(LoadError::Invalid(detail)),
@@ -243,48 +237,6 @@ fn in_process(engine: &Engine, bytes: &[u8]) -> Result<Made, LoadError> {
         compiled: Instant::now(),
         tried: Tried::Good,
     })
-}
-
-/// The parts of a component, without those of its core modules and inner components.
-fn parts(component: &[u8]) -> impl Iterator<Item = wasmparser::Result<Payload<'_>>> {
-    let mut depth = 0_u32;
-    Parser::new(0).parse_all(component).filter(move |payload| {
-        match payload {
-            Ok(Payload::Version { .. }) => depth += 1,
-            Ok(Payload::End(_)) => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth == 1 || payload.is_err()
-    })
-}
-
-/// The component that is compiled: that of a program, if it is one, and with its core modules merged.
-///
-/// # Errors
-/// It is a program that cannot be a component; the text says why.
-fn component_of(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
-    let component = program::component_of(bytes)?;
-    Ok(match merge::merged(&component) {
-        Some(merged) => Cow::Owned(merged),
-        None => component,
-    })
-}
-
-/// How many core modules a component has, and how many of them are compiled: for tests.
-///
-/// # Errors
-/// It is a program that cannot be a component; the text says why.
-#[cfg(feature = "fault-points")]
-pub fn core_modules(bytes: &[u8]) -> Result<(usize, usize), String> {
-    let count = |component: &[u8]| {
-        let parts = Parser::new(0).parse_all(component);
-        let modules = parts.filter(|part| matches!(part, Ok(Payload::ModuleSection { .. })));
-        modules.count()
-    };
-    Ok((
-        count(&program::component_of(bytes)?),
-        count(&component_of(bytes)?),
-    ))
 }
 
 /// What an engine that compiles needs of the settings. Its code runs on engines with the same memory, stack

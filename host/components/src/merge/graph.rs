@@ -10,8 +10,7 @@ use wasmparser::{
 
 use super::source::{Segment, Source};
 use super::{Apart, KINDS, Kind, kind_of, number};
-use crate::sandbox::compile::parts;
-use crate::sandbox::limiter::CORE_INSTANCES;
+use crate::{CORE_INSTANCES, parts};
 
 /// A part of a component. Numbers count the items of their kind, as in the component.
 pub(super) enum Item<'a> {

@@ -15,6 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use hostler_components::REVISION;
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};
@@ -33,8 +34,8 @@ const HEAD: usize = MAGIC.len() + DIGEST + LENGTH;
 /// Bytes of a [`Start`].
 const START_MAX: usize = 16 << 10;
 
-/// The checks that code has passed before it is cached, what is made of the module of a program, and
-/// how modules are merged. A change has a new number.
+/// The checks that code has passed before it is cached. A change has a new number. What is made of a component
+/// has [`REVISION`].
 const CHECKS: u32 = 4;
 
 /// The suffix of an entry.
@@ -70,6 +71,7 @@ impl Key {
         let mut state = Sha256Hasher(Sha256::new());
         state.0.update(component);
         CHECKS.hash(&mut state);
+        REVISION.hash(&mut state);
         snapshot.hash(&mut state);
         WASMTIME_VERSION.hash(&mut state);
         env!("CARGO_PKG_VERSION").hash(&mut state);
