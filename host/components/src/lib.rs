@@ -30,8 +30,6 @@ pub const CORE_INSTANCES: u32 = 256;
 
 /// Refuse bytes that are neither a component nor a program, or that declare too much.
 ///
-/// Returns whether code of the component may run while an instance is made.
-///
 /// # Errors
 /// The first thing that is wrong.
 pub fn check(bytes: &[u8]) -> Result<(), Refusal> {
