@@ -72,7 +72,7 @@ pub fn has_start(component: &[u8]) -> bool {
 pub fn take(
     component: &[u8],
     config: Config,
-    limiter: impl ResourceLimiter + 'static,
+    limiter: impl ResourceLimiter + Sync + 'static,
     check: impl FnOnce(&Engine, &Component) -> Result<(), String>,
 ) -> Result<Snapshot, WithoutSnapshot> {
     let layout = Layout::of(component)?;
