@@ -25,7 +25,8 @@
 //!
 //! # Rooms
 //!
-//! `delivery` and `wire` are pure; only `redis` and the rooms that stand on it know the Redis client;
+//! `delivery` and `wire` (the crate `hostler-core`) are pure. `redis` (`hostler-redis`) is the Redis client, and `publish`
+//! (`hostler-publish`) is all that a producer needs. Only `redis` and the rooms that stand on it know the client;
 //! only `sandbox` knows wasmtime; only `cli` prints. `host` assembles: from a [`config`] to a running
 //! host. A test checks these walls.
 
@@ -41,13 +42,10 @@ pub mod effects;
 pub mod embedded;
 pub mod file_watch;
 pub mod host;
-mod names;
 pub mod outgoing;
 pub mod policies;
 pub mod policy_change;
-pub mod publish;
 pub mod queue;
-pub mod redis;
 pub mod registry;
 pub mod regular_file;
 pub mod rollout;
@@ -63,3 +61,5 @@ pub mod ui;
 pub mod values;
 
 pub use hostler_core::{delivery, wire};
+pub use hostler_publish as publish;
+pub use hostler_redis as redis;

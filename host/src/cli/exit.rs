@@ -9,7 +9,7 @@ use crate::host::{self, Ended, StopSignal};
 use crate::policies;
 use crate::policy_change::Refusal;
 use crate::publish;
-use crate::redis::startup::StartError;
+use crate::queue::startup::StartError;
 use crate::redis::{Class, Error as RedisError};
 use crate::telemetry::otlp;
 

@@ -24,7 +24,7 @@ use tower_service::Service;
 use super::rules::{HostPattern, Reach, address_of};
 use super::stand_in::{self, Answering};
 use crate::delivery::text::{printable, truncated};
-use crate::names::Names;
+use crate::redis::names::Names;
 use crate::sandbox::{HttpError, Promise};
 
 /// The longest time for one of several addresses. The request has its own deadline.

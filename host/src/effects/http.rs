@@ -30,7 +30,7 @@ use super::stand_in::Answering;
 use super::target::Target;
 use crate::delivery::effect::message_name;
 use crate::delivery::text::{hex, printable, truncated};
-use crate::names::Names;
+use crate::redis::names::Names;
 use crate::sandbox::{Body, HttpError, Origin};
 use crate::telemetry::rules::{RequestEnd, RuleCounts};
 

@@ -40,8 +40,8 @@ use crate::effects::rules::{HttpRule, Rules};
 use crate::effects::secrets::Secrets;
 use crate::effects::stand_in::Answering;
 use crate::effects::target::{Scheme, Target};
-use crate::names::Names;
 use crate::redis::connection::Connector;
+use crate::redis::names::Names;
 use crate::sandbox::{
     Body, HttpError, HttpRequest, KeyPage, LookupError, Offers, Origin, Provider, ReadValues,
     Reading,
@@ -414,7 +414,7 @@ mod tests {
     use super::address::Network;
     use super::rules::{HostPattern, Reach, TcpRule};
     use super::*;
-    use crate::names::Ask;
+    use crate::redis::names::Ask;
 
     fn origin() -> Origin {
         Origin {

@@ -10,9 +10,9 @@ use crate::config::{Durability, Redis, Server, Value};
 use crate::delivery::backoff::Backoff;
 use crate::embedded::Embedded;
 use crate::host::Error;
+use crate::queue::startup::StartError;
 use crate::redis::Class;
 use crate::redis::connection::Connector;
-use crate::redis::startup::StartError;
 use crate::redis::target::{PasswordSource, Target, TlsFiles};
 
 /// Where the embedded server keeps its data.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::admin;
 use crate::embedded;
-use crate::redis::startup::StartError;
+use crate::queue::startup::StartError;
 use crate::redis::target::TargetError;
 use crate::rollout::verify::Refusal;
 use crate::sandbox::LoadError;

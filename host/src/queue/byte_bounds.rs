@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use crate::calls::copy;
 use crate::queue::Claim;
+use crate::queue::interruption::Interruption;
 use crate::redis::connection::ENTRY_HELD;
-use crate::redis::interruption::Interruption;
 use crate::wire::Raw;
 
 /// After how many bytes a request stops at most: copying them blocks Redis.

@@ -9,9 +9,9 @@ use super::simple_list::{SimpleList, SimpleListOptions};
 use super::stream::{StreamOptions, StreamQueue};
 use super::{Queue, Rules};
 use crate::queue::requirements;
+use crate::queue::startup::{Key, StartError, StartWarning, check_all};
 use crate::redis::Error;
 use crate::redis::connection::{Connector, Link};
-use crate::redis::startup::{Key, StartError, StartWarning, check_all};
 
 /// A queue, and how this host serves it.
 #[derive(Clone, Debug)]

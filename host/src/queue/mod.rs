@@ -22,13 +22,16 @@ pub mod byte_bounds;
 pub mod dead_letter_queue;
 mod due;
 pub mod inspect;
+mod interruption;
 pub mod kind;
 pub mod list;
 pub mod pubsub;
 mod requirements;
+mod rights;
 pub mod rules;
 pub mod scripts;
 pub mod simple_list;
+pub mod startup;
 pub mod stream;
 pub use rules::Rules;
 

@@ -9,10 +9,10 @@ use crate::publish::{Channel, Destination};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::list::ListOptions;
 use crate::queue::pubsub::PubSubOptions;
+use crate::queue::rights::Need;
 use crate::queue::simple_list::SimpleListOptions;
+use crate::queue::startup::Key;
 use crate::queue::stream::{Retention, StreamOptions};
-use crate::redis::rights::Need;
-use crate::redis::startup::Key;
 use crate::wire::keys;
 
 /// The keys of this stream: its own first, dead letters last.

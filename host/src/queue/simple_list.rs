@@ -23,13 +23,13 @@ use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
 use super::byte_bounds::{ByteBounds, HANDLED, held_max};
 use crate::outgoing::Outlets;
+use crate::queue::interruption::Interruption;
 use crate::queue::scripts;
+use crate::queue::startup::StartError;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
-use crate::redis::interruption::Interruption;
 use crate::redis::reply;
 use crate::redis::script;
-use crate::redis::startup::StartError;
 use crate::wire::list::Framing;
 
 /// Most values that a script takes.

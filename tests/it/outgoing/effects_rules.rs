@@ -36,7 +36,7 @@ fn proxy(scene: &Scene, without: Without<'_>) -> Proxy {
         Without::Nothing => {}
         Without::Text(scripts, from, to) => {
             for script in scripts {
-                change(&proxy, *script, &[(from, to)]);
+                change(&proxy, script, &[(from, to)]);
             }
         }
         Without::Names(names) => {

@@ -6,9 +6,9 @@ use hostler_tests::guests::guest;
 use hostler_tests::host::HostOptions;
 use hostler_tests::redis::{RawRedis, RedisServer, eventually};
 
-/// The example in the documentation of `hostler::publish`: the same file.
+/// The example in the documentation of `hostler_publish`: the same file.
 mod example {
-    include!("../../../host/src/publish/example.rs");
+    include!("../../../host/publish/src/example.rs");
 
     pub(super) async fn run(url: &str) {
         example(url).await.unwrap();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hostler::queue::kind::QueueOptions;
 use hostler::queue::pubsub::{Buffer, OnOverflow, PubSubOptions, Subscription};
+use hostler::queue::startup::StartError;
 use hostler::queue::{Guarantee, Queue};
-use hostler::redis::startup::StartError;
 use hostler::runtime::Exit;
 use hostler::wire::list::Framing;
 use hostler_tests::command;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hostler::queue::startup::StartError;
 use hostler::queue::stream::StreamQueue;
 use hostler::queue::{Claim, Queue, Reply};
 use hostler::redis::connection::Connector;
-use hostler::redis::startup::StartError;
 use hostler::redis::target::{PasswordSource, Secret, Target, TlsFiles};
 use hostler::redis::{Class, Error};
 use hostler_tests::redis::{RedisOptions, TlsOptions, eventually};

@@ -1,10 +1,10 @@
 //! The checks at start: refusals and warnings.
 
 use hostler::queue::kind::QueueOptions;
+use hostler::queue::startup::{StartError, StartWarning};
 use hostler::queue::stream::{Retention, StreamOptions, StreamQueue};
 use hostler::queue::{Queue, Reply, SettleAction};
 use hostler::redis::connection::Connector;
-use hostler::redis::startup::{StartError, StartWarning};
 use hostler_tests::command::run_line;
 use hostler_tests::guests::guest;
 use hostler_tests::redis::{RedisOptions, eventually, free_port};

@@ -1,5 +1,5 @@
 //! An error of Redis comes with its cause and what to do, whichever command met it: one test for each row of the
-//! table `host/src/redis/hint.rs`, on real servers.
+//! table `host/redis/src/hint.rs`, on real servers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A word that only some rooms may use, and why.
 struct WordRule {
@@ -16,6 +17,10 @@ const WORD_RULES: &[WordRule] = &[
         word: "redis::",
         rooms: &[
             "redis",
+            "publish",
+            "calls",
+            "values",
+            "outgoing",
             "queue",
             "dead_letter",
             "policies",
@@ -74,18 +79,29 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("clock", &[]),
     ("tls", &[]),
-    ("names", &[]),
     ("file_watch", &["regular_file"]),
-    ("redis", &["delivery", "wire", "names"]),
-    ("queue", &["delivery", "wire", "redis", "clock"]),
-    ("publish", &["delivery", "wire", "redis", "queue"]),
-    ("dead_letter", &["delivery", "wire", "redis", "queue"]),
+    ("redis", &["delivery", "wire"]),
+    ("publish", &["delivery", "wire", "redis"]),
+    ("embedded", &["redis"]),
+    ("calls", &["delivery", "wire", "redis"]),
+    ("values", &["delivery", "redis"]),
+    (
+        "outgoing",
+        &["delivery", "wire", "redis", "publish", "calls"],
+    ),
+    (
+        "queue",
+        &[
+            "delivery", "wire", "redis", "publish", "calls", "outgoing", "clock",
+        ],
+    ),
+    ("dead_letter", &["delivery", "wire", "redis", "calls"]),
     ("policies", &["delivery", "wire", "redis"]),
     ("sandbox", &["delivery", "regular_file"]),
-    ("telemetry", &["delivery", "redis", "queue", "tls", "names"]),
+    ("telemetry", &["delivery", "redis", "tls"]),
     (
         "effects",
-        &["delivery", "redis", "sandbox", "telemetry", "tls", "names"],
+        &["delivery", "redis", "values", "sandbox", "telemetry", "tls"],
     ),
     (
         "rollout",
@@ -160,6 +176,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "delivery",
             "wire",
             "redis",
+            "publish",
+            "outgoing",
             "queue",
             "sandbox",
             "effects",
@@ -175,6 +193,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "delivery",
             "wire",
             "redis",
+            "embedded",
             "queue",
             "sandbox",
             "effects",
@@ -208,15 +227,63 @@ const IMPURE: &[&str] = &[
     "tracing::",
 ];
 
-/// The sources of the crates: those of the host, and of the core below it.
-fn sources() -> [PathBuf; 2] {
-    ["../host/src", "../host/core/src"].map(|path| Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
+/// A crate of the workspace whose sources are looked at.
+struct Crate {
+    name: &'static str,
+    sources: &'static str,
+    /// The room of the host that it is; that of the core and of the host: none, as they hold several.
+    room: &'static str,
 }
 
-/// The path of a file below the sources of its crate.
-fn relative(path: &Path) -> &Path {
-    let below = |source: &PathBuf| path.strip_prefix(source).ok();
-    sources().iter().find_map(below).unwrap()
+const CRATES: &[Crate] = &[
+    Crate {
+        name: "hostler",
+        sources: "../host/src",
+        room: "",
+    },
+    Crate {
+        name: "hostler_core",
+        sources: "../host/core/src",
+        room: "",
+    },
+    Crate {
+        name: "hostler_redis",
+        sources: "../host/redis/src",
+        room: "redis",
+    },
+    Crate {
+        name: "hostler_publish",
+        sources: "../host/publish/src",
+        room: "publish",
+    },
+];
+
+impl Crate {
+    fn sources(&self) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(self.sources)
+    }
+
+    /// The module at its root.
+    fn root(&self) -> Module {
+        let room = Some(self.room.to_owned()).filter(|room| !room.is_empty());
+        room.into_iter().collect()
+    }
+
+    /// The one that has this module.
+    fn of(module: &Module) -> &'static Self {
+        let mut leaves = CRATES.iter().filter(|one| !one.room.is_empty());
+        let found = leaves.find(|one| module.starts_with(&one.root()));
+        found.unwrap_or(&CRATES[0])
+    }
+}
+
+/// The path of a file below the sources of its crate, or below the room that the crate is.
+fn relative(path: &Path) -> PathBuf {
+    let below = |one: &Crate| {
+        let path = path.strip_prefix(one.sources()).ok()?;
+        Some(Path::new(one.room).join(path))
+    };
+    CRATES.iter().find_map(below).unwrap()
 }
 
 fn files(dir: &Path, out: &mut Vec<PathBuf>) {
@@ -263,8 +330,8 @@ fn is_model(path: &Path) -> bool {
 
 fn all() -> Vec<PathBuf> {
     let mut all = Vec::new();
-    for source in sources() {
-        files(&source, &mut all);
+    for one in CRATES {
+        files(&one.sources(), &mut all);
     }
     assert!(all.len() > 30, "where is the source?");
     all
@@ -367,8 +434,8 @@ fn modules() -> BTreeMap<Module, Source> {
                 .map(|part| part.as_os_str().to_string_lossy().into_owned())
                 .collect();
             module.pop_if(|last| last == "mod");
-            if module.len() == 1 && (module[0] == "lib" || module[0] == "main") {
-                module.clear();
+            if module.len() == Crate::of(&module).root().len() + 1 {
+                module.pop_if(|last| last == "lib" || last == "main");
             }
             let code: Vec<String> = code(&path).into_iter().map(|(_, line)| line).collect();
             let code = code.join("\n");
@@ -395,9 +462,13 @@ fn uses(module: &Module, code: &str, modules: &BTreeMap<Module, Source>) -> BTre
     for path in paths {
         let mut names = path.as_slice();
         let mut found: Module = match names.first().map(String::as_str) {
-            Some("crate") => Module::new(),
+            Some("crate") => Crate::of(module).root(),
             Some("self" | "super") => module.clone(),
-            // A child of this module, or something outside the crate.
+            Some(name) if let Some(other) = CRATES.iter().find(|one| one.name == name) => {
+                names = &names[1..];
+                other.root()
+            }
+            // A child of this module, or something outside the crates.
             Some(name) => {
                 let child: Module = module.iter().cloned().chain([name.to_owned()]).collect();
                 if !modules.contains_key(&child) {
@@ -486,4 +557,31 @@ fn long_files_are_listed() {
             println!("{lines} lines: {}", path.display());
         }
     }
+}
+
+/// What a Rust service builds that publishes: the crates below `hostler-publish`.
+#[test]
+fn a_producer_builds_little() {
+    const MOST: usize = 130;
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--edges", "normal,build"])
+        .args(["--package", "hostler-publish", "--prefix", "none"])
+        .args(["--format", "{p}", "--manifest-path"])
+        .arg(manifest)
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{tree:?}");
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    let name_and_version = |line: &str| {
+        let mut words = line.split(' ');
+        Some((words.next()?.to_owned(), words.next()?.to_owned()))
+    };
+    let crates: BTreeSet<(String, String)> = tree.lines().filter_map(name_and_version).collect();
+    let has = |name: &str| crates.iter().any(|(known, _)| known == name);
+    assert!(has("hostler-redis") && has("tokio"), "{crates:?}");
+    for heavy in ["hostler", "wasmtime", "ratatui", "axum", "clap"] {
+        assert!(!has(heavy), "{heavy}");
+    }
+    assert!(crates.len() < MOST, "{}: {crates:?}", crates.len());
 }

@@ -20,13 +20,13 @@ use crate::outgoing::outbox::{self, Outboxes};
 use crate::queue::byte_bounds::ByteBounds;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::due::Due;
+use crate::queue::interruption::Interruption;
 use crate::queue::rules::ActiveRules;
 use crate::queue::{
     Claim, Contact, Maintenance, Observation, Reply, Rules, SettleAction, Settlement, Sweep,
     unique_name,
 };
 use crate::redis::connection::{Connector, Link};
-use crate::redis::interruption::Interruption;
 use crate::redis::script::Script;
 use crate::redis::{Error, ServerTime};
 use crate::wire::{Raw, dead_letter::Context, list};

@@ -13,11 +13,11 @@ use tracing::warn;
 use crate::clock::Clock;
 use crate::delivery::millis::millis;
 use crate::queue::scripts;
+use crate::queue::startup::StartError;
 use crate::redis::Error;
 use crate::redis::connection::Link;
 use crate::redis::reply;
 use crate::redis::script;
-use crate::redis::startup::StartError;
 
 /// How often a host says what it goes by, at the least while it holds something.
 const REPEAT_EVERY: Duration = Duration::from_secs(5);

@@ -21,9 +21,9 @@ use super::Contact;
 use super::at_most_once::{AtMostOnce, Source, Value};
 use crate::delivery::declared::declared;
 use crate::outgoing::Outlets;
+use crate::queue::startup::StartError;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
-use crate::redis::startup::StartError;
 use crate::wire::list::Framing;
 
 mod inbox;

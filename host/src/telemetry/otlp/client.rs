@@ -34,7 +34,7 @@ use tonic_prost::ProstCodec;
 use tower_service::Service;
 
 use crate::delivery::text::{printable, truncated};
-use crate::names::Names;
+use crate::redis::names::Names;
 use crate::telemetry::otlp::dropped::Signal;
 use crate::telemetry::otlp::{Protocol, Settings};
 use crate::tls;

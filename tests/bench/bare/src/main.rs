@@ -7,12 +7,10 @@
 //!                                   has had so many
 //! ```
 
-#[path = "../../../../host/src/redis/bare.rs"]
-mod bare;
-
 use std::error::Error;
 use std::time::Instant;
 
+use hostler_redis::bare;
 use redis::streams::StreamReadReply;
 use redis::{Client, RedisResult, cmd, pipe};
 
