@@ -26,18 +26,19 @@
 //! # Rooms
 //!
 //! `delivery` and `wire` are pure; only `redis` and the rooms that stand on it know the Redis client;
-//! only `sandbox` knows wasmtime; only `cli` prints. `host` assembles: from a [`config`] to a running
-//! host. A test checks these walls.
+//! only `sandbox`, `compiler`, the links of `grants` and the crate of the tool chain know wasmtime; only
+//! `cli` prints. `host` assembles: from a [`config`] to a running host. A test checks these walls.
 
 pub mod admin;
 pub mod cli;
 mod clock;
+pub mod compiler;
 pub mod config;
 pub mod dead_letter;
 #[cfg(test)]
 mod docs;
-pub mod effects;
 pub mod file_watch;
+pub mod grants;
 pub mod host;
 mod names;
 pub mod policies;

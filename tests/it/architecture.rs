@@ -26,8 +26,8 @@ const WORD_RULES: &[WordRule] = &[
     },
     WordRule {
         word: "wasmtime",
-        rooms: &["sandbox"],
-        why: "only `sandbox` knows wasmtime",
+        rooms: &["sandbox", "compiler", "components", LINKS],
+        why: "only the rooms that call, compile and link guests know wasmtime",
     },
     WordRule {
         word: "axum::",
@@ -36,8 +36,8 @@ const WORD_RULES: &[WordRule] = &[
     },
     WordRule {
         word: "hyper",
-        rooms: &["effects", "telemetry", "admin"],
-        why: "only `effects` and `telemetry` send HTTP requests, and only `admin` serves them",
+        rooms: &["grants", "telemetry", "admin"],
+        why: "only `grants` and `telemetry` send HTTP requests, and only `admin` serves them",
     },
     WordRule {
         word: "opentelemetry_proto",
@@ -81,18 +81,40 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("publish", &["delivery", "wire", "redis", "queue"]),
     ("dead_letter", &["delivery", "wire", "redis", "queue"]),
     ("policies", &["delivery", "wire", "redis"]),
-    ("sandbox", &["delivery", "regular_file"]),
-    ("telemetry", &["delivery", "redis", "queue", "tls", "names"]),
+    ("components", &["delivery"]),
     (
-        "effects",
-        &["delivery", "redis", "sandbox", "telemetry", "tls", "names"],
+        "grants",
+        &[
+            "components",
+            "delivery",
+            "redis",
+            "telemetry",
+            "tls",
+            "names",
+        ],
     ),
+    ("sandbox", &["components", "delivery", "grants"]),
+    (LINKS, &["delivery", "grants", "sandbox"]),
+    (
+        "compiler",
+        &[
+            "components",
+            "delivery",
+            "grants",
+            LINKS,
+            "sandbox",
+            "regular_file",
+        ],
+    ),
+    ("telemetry", &["delivery", "redis", "queue", "tls", "names"]),
     (
         "rollout",
         &[
             "delivery",
             "wire",
             "redis",
+            "components",
+            "compiler",
             "sandbox",
             "telemetry",
             "file_watch",
@@ -161,8 +183,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wire",
             "redis",
             "queue",
+            "grants",
             "sandbox",
-            "effects",
             "rollout",
             "runtime",
             "telemetry",
@@ -176,8 +198,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wire",
             "redis",
             "queue",
+            "grants",
             "sandbox",
-            "effects",
+            "compiler",
             "rollout",
             "runtime",
             "telemetry",
@@ -208,14 +231,27 @@ const IMPURE: &[&str] = &[
     "tracing::",
 ];
 
-/// The sources of the crates: those of the host, and of the core below it.
-fn sources() -> [PathBuf; 2] {
-    ["../host/src", "../host/core/src"].map(|path| Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
+/// The links of grants, which know WebAssembly: they stand above `sandbox`, and the rest of `grants` below it.
+const LINKS: &str = "grants::link";
+
+/// The sources of the crates below the host, and of the host. Those of a crate that is one room are below a folder of its
+/// name.
+const SOURCES: [(&str, &str); 3] = [
+    ("../host/src", ""),
+    ("../host/core/src", ""),
+    ("../host/components/src", "components"),
+];
+
+fn sources() -> [(PathBuf, &'static str); 3] {
+    SOURCES.map(|(path, room)| (Path::new(env!("CARGO_MANIFEST_DIR")).join(path), room))
 }
 
 /// The path of a file below the sources of its crate.
-fn relative(path: &Path) -> &Path {
-    let below = |source: &PathBuf| path.strip_prefix(source).ok();
+fn relative(path: &Path) -> PathBuf {
+    let below = |(source, room): &(PathBuf, &str)| {
+        let relative = path.strip_prefix(source).ok()?;
+        Some(Path::new(room).join(relative))
+    };
     sources().iter().find_map(below).unwrap()
 }
 
@@ -244,14 +280,20 @@ fn code(path: &Path) -> Vec<(usize, String)> {
 }
 
 fn room_of(path: &Path) -> String {
-    relative(path)
-        .components()
-        .next()
-        .unwrap()
-        .as_os_str()
-        .to_string_lossy()
-        .trim_end_matches(".rs")
-        .to_owned()
+    let relative = relative(path).with_extension("");
+    let names = relative.components();
+    let names: Module = names
+        .map(|name| name.as_os_str().to_string_lossy().into_owned())
+        .collect();
+    room(&names)
+}
+
+/// The room of a module.
+fn room(module: &Module) -> String {
+    match &*module[0] {
+        "grants" if module.iter().any(|name| name == "link") => LINKS.to_owned(),
+        room => room.to_owned(),
+    }
 }
 
 /// Tests, and the model that they use, which stands beside what it models.
@@ -263,7 +305,7 @@ fn is_model(path: &Path) -> bool {
 
 fn all() -> Vec<PathBuf> {
     let mut all = Vec::new();
-    for source in sources() {
+    for (source, _) in sources() {
         files(&source, &mut all);
     }
     assert!(all.len() > 30, "where is the source?");
@@ -298,14 +340,15 @@ fn rooms_use_the_rooms_below_them_only() {
     let modules = modules();
     let mut broken = Vec::new();
     for (module, file) in &modules {
-        let Some(room) = module.first() else {
+        if module.is_empty() {
             continue;
-        };
-        let Some((_, below)) = MAY_USE.iter().find(|(name, _)| name == room) else {
+        }
+        let room = room(module);
+        let Some((_, below)) = MAY_USE.iter().find(|(name, _)| *name == room) else {
             continue;
         };
         for used in uses(module, &file.code, &modules) {
-            let other = &used[0];
+            let other = self::room(&used);
             if other != room && !below.contains(&other.as_str()) {
                 broken.push(format!("{}: {room} uses {other}", file.path.display()));
             }
@@ -367,8 +410,8 @@ fn modules() -> BTreeMap<Module, Source> {
                 .map(|part| part.as_os_str().to_string_lossy().into_owned())
                 .collect();
             module.pop_if(|last| last == "mod");
-            if module.len() == 1 && (module[0] == "lib" || module[0] == "main") {
-                module.clear();
+            if module == ["lib"] || module == ["main"] || module == ["components", "lib"] {
+                module.pop();
             }
             let code: Vec<String> = code(&path).into_iter().map(|(_, line)| line).collect();
             let code = code.join("\n");
@@ -376,6 +419,9 @@ fn modules() -> BTreeMap<Module, Source> {
         })
         .collect()
 }
+
+/// The crate that is one room.
+const COMPONENTS: [&str; 1] = ["components"];
 
 /// The modules that the code of `module` names: by `use`, or in a path.
 fn uses(module: &Module, code: &str, modules: &BTreeMap<Module, Source>) -> BTreeSet<Module> {
@@ -395,6 +441,18 @@ fn uses(module: &Module, code: &str, modules: &BTreeMap<Module, Source>) -> BTre
     for path in paths {
         let mut names = path.as_slice();
         let mut found: Module = match names.first().map(String::as_str) {
+            // A room of its own: its paths begin there.
+            Some("crate") if module.starts_with(&COMPONENTS.map(str::to_owned)) => {
+                COMPONENTS.map(str::to_owned).into()
+            }
+            Some("hostler_components") => {
+                names = &names[1..];
+                COMPONENTS.map(str::to_owned).into()
+            }
+            Some("hostler_core") => {
+                names = &names[1..];
+                Module::new()
+            }
             Some("crate") => Module::new(),
             Some("self" | "super") => module.clone(),
             // A child of this module, or something outside the crate.
