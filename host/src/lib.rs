@@ -26,21 +26,23 @@
 //! # Rooms
 //!
 //! `delivery` and `wire` (the crate `hostler-core`) are pure. `redis` (`hostler-redis`) is the Redis client, and `publish`
-//! (`hostler-publish`) is all that a producer needs. Only `redis` and the rooms that stand on it know the client;
-//! only `sandbox` knows wasmtime; only `cli` prints. `host` assembles: from a [`config`] to a running
-//! host. A test checks these walls.
+//! (`hostler-publish`) is all that a producer needs. `components` (`hostler-components`) makes components out of bytes.
+//! Only `redis` and the rooms that stand on it know the client; only `sandbox`, `compiler`, the links of `grants` and
+//! `components` know wasmtime; only `cli` prints. `host` assembles: from a [`config`] to a running host. A test checks
+//! these walls.
 
 pub mod admin;
 mod calls;
 pub mod cli;
 mod clock;
+pub mod compiler;
 pub mod config;
 pub mod dead_letter;
 #[cfg(test)]
 mod docs;
-pub mod effects;
 pub mod embedded;
 pub mod file_watch;
+pub mod grants;
 pub mod host;
 pub mod outgoing;
 pub mod policies;

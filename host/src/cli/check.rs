@@ -9,8 +9,9 @@ use crate::cli::message;
 use crate::cli::text::{or_dash, size};
 use crate::cli::{Exit, Failure, Variables, output};
 use crate::config::{self, ByteSize, Collected, Config, Effective, Problem, ProblemKind, Value};
+use crate::grants::Need;
 use crate::host::component;
-use crate::sandbox::{Description, ExitCodes, Need, Settings, Start};
+use crate::sandbox::{Description, ExitCodes, Settings, Start};
 
 /// Say what a component is and needs, or whether a configuration is right
 #[derive(Debug, clap::Args)]
@@ -178,7 +179,7 @@ fn component_text(description: &Description, digest: &str, settings: &Settings) 
     let rows = description.imports.iter().map(|import| {
         let need = match import.need {
             Need::Nothing => "always there".to_owned(),
-            Need::Inert if import.is_socket() && settings.grants.offers().tcp => {
+            Need::Inert if import.is_socket() && settings.grants.provided.tcp.is_some() => {
                 "by the grant `tcp`".to_owned()
             }
             Need::Inert if import.is_file() && !settings.grants.files.is_empty() => {

@@ -21,8 +21,8 @@ use exit::{Exit, Failure};
 use flags::{Common, Flags, Reach};
 use session::{ask, ask_at, block_on};
 
+use crate::compiler;
 use crate::config::RedisUrl;
-use crate::sandbox;
 
 mod about;
 mod bench;
@@ -152,7 +152,7 @@ commands! {
     Config: config,
     Completions: completions,
     Man: man,
-    #[command(name = sandbox::compile::COMMAND, hide = true)]
+    #[command(name = compiler::COMMAND, hide = true)]
     CompileComponent: compile_component,
 }
 

@@ -11,7 +11,7 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 
 /// Code that this version of hostler compiled.
-pub(in crate::sandbox) struct Artifact {
+pub(super) struct Artifact {
     bytes: Vec<u8>,
     code: Range<usize>,
     /// The code in a [`sealed`] file; `None` = the system has no such files.
@@ -46,7 +46,7 @@ impl Artifact {
         unsafe_code,
         reason = "wasmtime runs the code that it deserializes, so only this function does it"
     )]
-    pub(in crate::sandbox) fn load(&self, engine: &Engine) -> wasmtime::Result<Component> {
+    pub(super) fn load(&self, engine: &Engine) -> wasmtime::Result<Component> {
         let file = self.file.get_or_init(|| sealed(self.code()).ok());
         // SAFETY: the bytes come from `Engine::precompile_component` of this program, see `new`.
         // They have been in private memory since they were checked: the private fields are never

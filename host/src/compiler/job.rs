@@ -6,7 +6,7 @@
 use hostler_components::snapshot::WithoutSnapshot;
 use serde::{Deserialize, Serialize};
 
-use crate::sandbox::grants::Values;
+use crate::grants::configuration::rules::Values;
 use crate::sandbox::limits::Limits;
 use crate::sandbox::settings::{Allocation, Settings};
 

@@ -6,85 +6,31 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use hostler_components::{describe, display_name};
-use serde::{Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use wasmtime::Store;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Instance};
 
-use super::compile::{Start, Tried};
-use super::error::LoadError;
-use super::fault::host_panic;
-use super::first_instance::{PAGE, make, required};
-use super::grants::{Directory, Import, Need, WITHOUT};
-use super::host::{Host, Shared};
-use super::imports::linker;
-use super::log::Rate;
-use super::program::ExitCodes;
-use super::runner::{Runner, Runners};
-use super::settings::{Allocation, Reuse, Settings};
-use super::world::{self, World};
-use super::{compile, engine};
+use super::{Tried, compiled, has_entry};
 use crate::delivery::effect::Budget;
-use crate::delivery::millis::millis;
 use crate::delivery::text::hex;
+use crate::grants::files::rules::Directory;
+use crate::grants::imports::{Import, Need, WITHOUT};
+use crate::grants::link::linker;
 use crate::regular_file;
-
-/// A handler that can be called.
-pub(super) struct Loaded {
-    pub(super) runners: Runners,
-    pub(super) shared: Shared,
-    pub(super) reuse: Reuse,
-    /// Unique in this process.
-    pub(super) generation: u64,
-    pub(super) description: Description,
-}
-
-/// The properties of a component.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Description {
-    /// The interface that the host calls, such as `hostler:handler/message-handler@1.0.0`.
-    pub interface: String,
-    /// Whether the handler takes single messages or batches.
-    #[serde(skip)]
-    pub world: World,
-    /// All exports.
-    pub exports: Vec<String>,
-    /// All imports, with their requirements.
-    pub imports: Vec<Import>,
-    /// Bytes of the file.
-    #[serde(rename = "size_bytes")]
-    pub size: u64,
-    /// The time to compile, or to read the cached code; in JSON in milliseconds.
-    #[serde(rename = "compile_ms", serialize_with = "as_millis")]
-    pub compile: Duration,
-    /// Whether the code came from the cache.
-    pub cached: bool,
-    /// Linear memories of one instance.
-    pub memories: u32,
-    /// Initial bytes of the largest memory.
-    #[serde(rename = "memory_initial_bytes")]
-    pub memory_initial: u64,
-    /// Tables of one instance.
-    pub tables: u32,
-    /// Initial elements of the largest table.
-    #[serde(rename = "table_initial_elements")]
-    pub table_initial: u64,
-    /// Whether instances come from a pool; false = memory is mapped for each instance.
-    pub pooling: bool,
-    /// What an instance runs before its first message: in JSON `short`, `snapshot` or `whole`.
-    pub start: Start,
-    /// For a program: its exit codes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exit_codes: Option<ExitCodes>,
-}
-
-fn as_millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(millis(*time))
-}
+use crate::sandbox::error::LoadError;
+use crate::sandbox::fault::host_panic;
+use crate::sandbox::first_instance::{PAGE, make, required};
+use crate::sandbox::host::{Host, Shared};
+use crate::sandbox::loaded::{Description, Loaded};
+use crate::sandbox::log::Rate;
+use crate::sandbox::program::ExitCodes;
+use crate::sandbox::runner::{Runner, Runners};
+use crate::sandbox::settings::{Allocation, Reuse, Settings};
+use crate::sandbox::world::{self, World};
+use crate::sandbox::{Sandbox, engine};
 
 /// Read a component's file, of at most `limit` bytes.
 ///
@@ -107,30 +53,46 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
     Ok(bytes)
 }
 
-pub(super) fn load(bytes: &[u8], settings: &Settings) -> Result<Loaded, LoadError> {
-    let size = bytes.len() as u64;
-    if size > settings.limits.component {
-        return Err(LoadError::FileTooLarge {
-            size,
-            limit: settings.limits.component,
-        });
+impl Sandbox {
+    /// Load a component from a file: compile it and make one instance. Blocks, for seconds if the
+    /// component is large.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the component fails a check.
+    pub fn load(path: &Path, settings: &Settings) -> Result<Self, LoadError> {
+        Self::load_bytes(&read(path, settings.limits.component)?, settings)
     }
-    hostler_components::check(bytes)?;
-    build(bytes, settings, settings.allocation)
+
+    /// As [`Sandbox::load`], from bytes in memory.
+    ///
+    /// # Errors
+    /// As [`Sandbox::load`].
+    pub fn load_bytes(bytes: &[u8], settings: &Settings) -> Result<Self, LoadError> {
+        let size = bytes.len() as u64;
+        if size > settings.limits.component {
+            return Err(LoadError::FileTooLarge {
+                size,
+                limit: settings.limits.component,
+            });
+        }
+        hostler_components::check(bytes)?;
+        let loaded = build(bytes, settings, settings.allocation)?;
+        Ok(Self(Arc::new(loaded)))
+    }
 }
 
 /// Whether the compiled code of this component is cached, so that no compiler is needed. The entry is not checked.
 pub(crate) fn is_cached(bytes: &[u8], settings: &Settings) -> bool {
     let digest: [u8; 32] = Sha256::digest(bytes).into();
     engine::compiler(settings, settings.allocation)
-        .is_ok_and(|compiler| compile::is_cached(&compiler, &digest, settings))
+        .is_ok_and(|compiler| has_entry(&compiler, &digest, settings))
 }
 
 fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Loaded, LoadError> {
     let unusable = |error: wasmtime::Error| LoadError::Engine(format!("{error:#}"));
     let compiler = engine::compiler(settings, allocation).map_err(unusable)?;
     let digest: [u8; 32] = Sha256::digest(bytes).into();
-    let compiled = compile::compiled(&compiler, bytes, &digest, settings, allocation)?;
+    let compiled = compiled(&compiler, bytes, &digest, settings, allocation)?;
     let artifact = &compiled.artifact;
     let component = artifact.load(&compiler).map_err(unusable)?;
 
@@ -193,7 +155,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         let component = artifact.load(&engine).map_err(too_large)?;
         let export = world::probe(&engine, &component)
             .inspect_err(|_| debug_assert!(false, "probed a moment ago: {export:?}"))?;
-        let pre = linker(&engine, &settings.grants, settings.grants.offers())
+        let pre = linker(&engine, Some(&settings.grants))
             .map_err(unusable)?
             .instantiate_pre(&component)
             .map_err(|error| LoadError::WrongImport(describe(&error)))?;
@@ -298,8 +260,11 @@ fn allow_batches(imports: &[Import], settings: &Settings) -> Result<(), LoadErro
     let uses_http = imports
         .iter()
         .any(|import| import.need == Need::Grant("http"));
-    let outside = settings.grants.outside.as_ref().filter(|_| uses_http);
-    match outside.and_then(|outside| outside.0.refuses_batches()) {
+    let http = settings.grants.provided.http.as_ref();
+    match http
+        .filter(|_| uses_http)
+        .and_then(|http| http.refuses_batches())
+    {
         Some(detail) => Err(LoadError::Batch(detail)),
         None => Ok(()),
     }
@@ -344,12 +309,7 @@ fn allow_files(settings: &Settings) -> Result<(), LoadError> {
 fn trial(loaded: &Loaded) -> Result<(), LoadError> {
     let runner = &loaded.runners.all[0];
     let export = &runner.export;
-    let look = |store: &mut Store<Host>, instance: &Instance| {
-        export
-            .function(store, instance)
-            .map(drop)
-            .map_err(|error| export.wrong_type(describe(&error)))
-    };
+    let look = |store: &mut Store<Host>, instance: &Instance| export.check_type(store, instance);
     let trial = async || make(&runner.engine, &runner.pre, &runner.shared, look).await;
     on_own_thread("trial", trial)
         .map_err(|error| LoadError::Engine(format!("the trial did not run: {error}")))?

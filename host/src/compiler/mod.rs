@@ -1,4 +1,5 @@
-//! Compiles components, within limits, and caches the code.
+//! From a file to a handler that can be called: `load` checks it, has it compiled within limits or takes the code
+//! from the cache, links it, and makes a trial instance. [`Sandbox::load`](crate::sandbox::Sandbox::load) is here.
 //!
 //! The compiler reads untrusted input: it may run for ever, use all memory, or crash. So it runs in a
 //! limited child process of the same program ([`child`]). A second child makes one instance of the code
@@ -14,6 +15,7 @@ mod cache;
 mod child;
 mod confine;
 mod job;
+mod load;
 mod measure;
 #[cfg(feature = "fault-points")]
 mod probe;
@@ -24,17 +26,19 @@ use std::time::{Duration, Instant};
 
 use hostler_components::snapshot::{self, WithoutSnapshot};
 use hostler_components::{component_of, describe};
-use serde::{Deserialize, Serialize};
 use wasmtime::Engine;
 
-pub(super) use artifact::Artifact;
+use artifact::Artifact;
 use cache::Key;
 use child::Children;
+pub use load::read;
+pub(crate) use load::{is_cached, name, on_own_thread};
 pub use serve::serve;
 
-use super::error::LoadError;
-use super::limits::Limits;
-use super::settings::{Allocation, Compiler, Settings};
+use crate::sandbox::Start;
+use crate::sandbox::error::LoadError;
+use crate::sandbox::limits::Limits;
+use crate::sandbox::settings::{Allocation, Compiler, Settings};
 
 /// The command of the program that calls [`serve`].
 pub const COMMAND: &str = "compile-component";
@@ -46,36 +50,18 @@ const CODE_FACTOR: u64 = 16;
 const CODE_ROOM: u64 = 64 << 20;
 
 /// Compiled code.
-pub(super) struct Compiled {
-    pub(super) artifact: Artifact,
+struct Compiled {
+    artifact: Artifact,
     /// The time to compile it or to read it from the cache.
-    pub(super) time: Duration,
+    time: Duration,
     /// Whether the code came from the cache.
-    pub(super) cached: bool,
-    pub(super) tried: Tried,
-    pub(super) start: Start,
-}
-
-/// What each instance of a component runs before its first message.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Start {
-    /// Nothing, or so little that a snapshot would not pay.
-    Short,
-    /// It begins from a snapshot, and need not run so many instructions.
-    Snapshot {
-        /// The instructions of the start.
-        instructions: u64,
-    },
-    /// The whole start.
-    Whole {
-        /// The reason why hostler made no snapshot.
-        reason: String,
-    },
+    cached: bool,
+    tried: Tried,
+    start: Start,
 }
 
 /// Whether a child has made an instance of the code.
-pub(super) enum Tried {
+enum Tried {
     /// An instance takes no more than the bounds, or nobody measures it: [`Compiler::InProcess`].
     Good,
     /// There is no room for an instance pool.
@@ -85,7 +71,7 @@ pub(super) enum Tried {
 }
 
 /// The code of the component with this digest, from the cache or compiled now.
-pub(super) fn compiled(
+fn compiled(
     engine: &Engine,
     bytes: &[u8],
     digest: &[u8; 32],
@@ -211,7 +197,7 @@ fn whole(reason: String) -> Start {
 }
 
 /// Whether the cache has an entry for the component with this digest.
-pub(super) fn is_cached(engine: &Engine, digest: &[u8; 32], settings: &Settings) -> bool {
+fn has_entry(engine: &Engine, digest: &[u8; 32], settings: &Settings) -> bool {
     let cache = settings.cache.as_ref();
     let dir = cache.and_then(|cache| cache::Dir::open(cache).ok());
     dir.is_some_and(|dir| dir.has(&Key::new(engine, digest, settings.snapshot)))

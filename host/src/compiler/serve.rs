@@ -96,14 +96,19 @@ fn snapshot(job: &Job, component: &[u8]) -> (Answer, Vec<u8>) {
 fn taken(job: &Job, component: &[u8]) -> Result<Snapshot, WithoutSnapshot> {
     let limits = &job.limits;
     let config = engine::base(&settings_for(limits), job.allocation())?;
-    take(component, config, Limiter::new(limits), |engine, component| {
-        if world::probe(engine, component).is_ok_and(|export| export.is_program()) {
-            return Err("a program runs once in an instance".to_owned());
-        }
-        required(component, limits)
-            .map(drop)
-            .map_err(|error| error.to_string())
-    })
+    take(
+        component,
+        config,
+        Limiter::new(limits),
+        |engine, component| {
+            if world::probe(engine, component).is_ok_and(|export| export.is_program()) {
+                return Err("a program runs once in an instance".to_owned());
+            }
+            required(component, limits)
+                .map(drop)
+                .map_err(|error| error.to_string())
+        },
+    )
 }
 
 fn try_out(job: &Job, bytes: Vec<u8>, meters: Meters) -> Answer {

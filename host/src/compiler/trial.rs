@@ -15,16 +15,15 @@ use super::measure::{Meters, Usage};
 use crate::delivery::effect::{Budget, Outlets};
 use crate::delivery::key_value::KeyRules;
 use crate::delivery::outcome::FaultKind;
+use crate::grants::Grants;
+use crate::grants::link::linker;
 use crate::sandbox::engine;
 use crate::sandbox::error::LoadError;
 use crate::sandbox::first_instance::{make, required};
-use crate::sandbox::grants::Grants;
 use crate::sandbox::host::{Host, Shared};
-use crate::sandbox::imports::linker;
 use crate::sandbox::limiter::TABLES;
 use crate::sandbox::limits::Limits;
 use crate::sandbox::log::Rate;
-use crate::sandbox::outside::Offers;
 use crate::sandbox::settings::{Allocation, Settings};
 
 /// Bytes of memory that loading code takes, in addition to the code.
@@ -87,12 +86,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         Err(error) => return Err(error),
     };
     // Every interface is there, and leads nowhere: the parent has checked what is granted.
-    let offers = Offers {
-        http: true,
-        secrets: true,
-        tcp: true,
-    };
-    let linker = linker(&built.engines[0], &settings.grants, offers)?;
+    let linker = linker(&built.engines[0], None)?;
     let again = artifact.load(&built.engines[0]);
     let pre = match again.and_then(|again| linker.instantiate_pre(&again)) {
         Ok(pre) => pre,

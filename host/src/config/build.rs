@@ -7,7 +7,7 @@ use crate::config::collect::Collected;
 use crate::config::problem::{Error, Problem, ProblemKind};
 use crate::config::settings::{development, failures, grants, handler, queue};
 use crate::config::{Bench, Config, DeadLetter, Development, Loaded, QueueKind, Redis, Trying};
-use crate::effects::Effects;
+use crate::grants::Providers;
 use crate::outgoing::outbox;
 use crate::publish::Destination;
 use crate::sandbox;
@@ -29,7 +29,7 @@ impl Collected {
         let dedup = self.check_dedup(queue.as_ref());
         let process = self.check_process();
         let telemetry = self.check_telemetry();
-        let effects = self.check_effects();
+        let providers = self.check_providers();
         let (Some(redis), Some(queue), Some(handler)) = (redis, queue, handler) else {
             return Err(self.error());
         };
@@ -50,8 +50,8 @@ impl Collected {
             paused: self.or_default(&queue::PAUSED),
             swap: self.swap(handler.digest.as_ref()),
             handler,
-            sandbox: self.settings_with(effects.as_ref()),
-            effects,
+            sandbox: self.settings_with(providers.as_ref()),
+            providers,
             batching: self.batching(),
             dedup,
             outlets: Arc::new(self.value(&grants::PUBLISH).unwrap_or_default()),
@@ -154,17 +154,19 @@ impl Collected {
     /// # Errors
     /// Every value that cannot be read.
     pub fn sandbox(self) -> Result<sandbox::Settings, Error> {
-        self.sandbox_and_effects().map(|(sandbox, _)| sandbox)
+        self.sandbox_and_providers().map(|(sandbox, _)| sandbox)
     }
 
     /// The same, and what is granted outside the sandbox.
     ///
     /// # Errors
     /// Every value that cannot be read.
-    pub fn sandbox_and_effects(mut self) -> Result<(sandbox::Settings, Option<Effects>), Error> {
-        let effects = self.check_effects();
-        let sandbox = self.settings_with(effects.as_ref());
-        self.loaded((sandbox, effects)).map(|loaded| loaded.value)
+    pub fn sandbox_and_providers(
+        mut self,
+    ) -> Result<(sandbox::Settings, Option<Providers>), Error> {
+        let providers = self.check_providers();
+        let sandbox = self.settings_with(providers.as_ref());
+        self.loaded((sandbox, providers)).map(|loaded| loaded.value)
     }
 
     /// This value, unless there are problems.

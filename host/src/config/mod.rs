@@ -28,7 +28,7 @@ pub(crate) use value::nearest;
 pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
-use crate::effects::Effects;
+use crate::grants::Providers;
 use crate::outgoing::dedup::Dedup;
 use crate::outgoing::{Outlets, outbox};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
@@ -115,7 +115,7 @@ pub struct Config {
     /// Its limits, its grants, its concurrency, and the reuse of instances.
     pub sandbox: sandbox::Settings,
     /// What the grants do outside the sandbox; `None` = nothing is granted.
-    pub effects: Option<Effects>,
+    pub providers: Option<Providers>,
     /// How messages are gathered for a handler of batches.
     pub batching: Batching,
     /// Where the handler may publish, by the names that it uses.

@@ -15,12 +15,13 @@ use crate::config::file::ABOVE_TABLES;
 use crate::config::rule_schemas::{self, NAME_MAX, RULES_MAX};
 use crate::config::settings;
 use crate::config::value::{ByteSize, Invalid, LINE, Shape, Value, nearest};
-use crate::effects::address::Network;
-use crate::effects::rules::{
-    HostPattern, HttpRule, Reach, SecretRule, SecretSource, TcpRule, Template,
-};
-use crate::effects::target::{Scheme, is_prefix};
-use crate::sandbox::Directory;
+use crate::grants::files::rules::Directory;
+use crate::grants::http::rules::{HttpRule, Template};
+use crate::grants::http::target::{Scheme, is_prefix};
+use crate::grants::network::address::Network;
+use crate::grants::network::reach::{HostPattern, Reach};
+use crate::grants::secrets::rules::{SecretRule, SecretSource};
+use crate::grants::tcp::rules::TcpRule;
 
 /// The shortest and the longest time of a request; the attempt bounds it further.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);

@@ -1,7 +1,6 @@
 //! How a component is run.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
 use crate::config::choices::CompileCache;
 use crate::config::collect::Collected;
@@ -10,8 +9,8 @@ use crate::config::publish;
 use crate::config::settings::{dead_letters, grants, handler, limits, program, queue};
 use crate::config::value::ByteSize;
 use crate::delivery::effect::EffectLimits;
-use crate::effects::Effects;
-use crate::effects::rules::{Rules, SecretSource};
+use crate::grants::secrets::rules::SecretSource;
+use crate::grants::{Grants, Providers, Rules};
 use crate::runtime::Batching;
 use crate::sandbox;
 
@@ -21,12 +20,12 @@ const BATCH_MEMORY_SHARE: usize = 8;
 impl Collected {
     /// How the component is run. A setting that is among the problems has its default.
     pub(super) fn sandbox_settings(&mut self) -> sandbox::Settings {
-        let effects = self.check_effects();
-        self.settings_with(effects.as_ref())
+        let providers = self.check_providers();
+        self.settings_with(providers.as_ref())
     }
 
     /// What is granted outside the sandbox. Headers name secrets that are granted, too.
-    pub(super) fn check_effects(&mut self) -> Option<Effects> {
+    pub(super) fn check_providers(&mut self) -> Option<Providers> {
         let http = self.value(&grants::HTTP).unwrap_or_default();
         let mut secrets = self.value(&grants::SECRETS).unwrap_or_default();
         for secret in &mut secrets {
@@ -57,14 +56,14 @@ impl Collected {
             keys: self.source(&grants::KEY_VALUE).is_some(),
             group: self.value(&queue::GROUP),
         };
-        (!rules.is_empty()).then(|| Effects::new(rules))
+        (!rules.is_empty()).then(|| Providers::new(rules))
     }
 
     /// How the component is run, with these grants outside the sandbox.
     ///
     /// # Panics
     /// Never: a test reads all defaults.
-    pub(super) fn settings_with(&self, effects: Option<&Effects>) -> sandbox::Settings {
+    pub(super) fn settings_with(&self, providers: Option<&Providers>) -> sandbox::Settings {
         let size = |setting| self.or_default::<ByteSize>(setting);
         let count = |setting| {
             let count = self.or_default::<NonZeroU32>(setting).get();
@@ -102,12 +101,12 @@ impl Collected {
             reuse: self.or_default(&handler::REUSE).get(),
             reuse_memory: self.value(&handler::REUSE_MEMORY).map(ByteSize::as_usize),
             reuse_idle: self.or_default(&handler::REUSE_IDLE),
-            grants: sandbox::Grants {
+            grants: Grants {
                 config: self.value(&grants::CONFIG),
                 publish: self.value(&grants::PUBLISH).as_ref().map(publish::outlets),
                 key_value: self.value(&grants::KEY_VALUE),
-                outside: effects.map(|effects| sandbox::Outside(Arc::new(effects.clone()))),
                 files: self.value(&grants::FILES).unwrap_or_default(),
+                provided: providers.map(Providers::provided).unwrap_or_default(),
             },
             program: self.program(),
             snapshot: self.or_default(&handler::SNAPSHOT),

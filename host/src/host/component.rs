@@ -2,21 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::compiler;
 use crate::config::Config;
 use crate::host::Error;
 use crate::rollout::verify;
-use crate::sandbox::{self, Compiler, Sandbox, Settings};
+use crate::sandbox::{Compiler, Sandbox, Settings};
 
 /// Read a component's file, of at most `max` bytes.
 pub fn read(path: &Path, max: u64) -> Result<Vec<u8>, Error> {
-    sandbox::read(path, max).map_err(|error| Error::load(path, &error))
+    compiler::read(path, max).map_err(|error| Error::load(path, &error))
 }
 
 /// Load a component that was read from `path`. Blocks while it is compiled.
 pub fn load_bytes(path: &Path, bytes: &[u8], settings: &Settings) -> Result<Sandbox, Error> {
-    if let Some(outside) = &settings.grants.outside {
-        outside.0.check().map_err(Error::Grants)?;
-    }
+    settings.grants.provided.check().map_err(Error::Grants)?;
     let settings = Settings {
         compiler: compiler()?,
         ..settings.clone()

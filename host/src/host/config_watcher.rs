@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use crate::config::settings::{dead_letter_key, paused_key};
 use crate::config::{Config, Effective, FILE_MAX, PolicyValue, Sources};
 use crate::file_watch::{Change, FileWatch, REST};
+use crate::grants::configuration::rules::Values;
 use crate::host::ReloadSignals;
 use crate::host::connect::PAUSES;
 use crate::host::settings::{live_rules, queue_options};
@@ -28,7 +29,6 @@ use crate::queue::kind::QueueOptions;
 use crate::queue::startup::StartError;
 use crate::redis::connection::Connector;
 use crate::runtime::{Control, Rules};
-use crate::sandbox::Values;
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::status::Status;
 

@@ -3,6 +3,7 @@
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::config::Config;
+use crate::grants::Providers;
 use crate::host::Error;
 use crate::sandbox::DESCRIPTORS;
 
@@ -27,14 +28,14 @@ pub(super) fn check(config: &Config) -> Result<(), Error> {
     }
     let sandbox = &config.sandbox;
     let files = sandbox.grants.files.len();
-    let each = match sandbox.grants.offers().tcp || files > 0 {
+    let each = match sandbox.grants.provided.tcp.is_some() || files > 0 {
         true => DESCRIPTORS.min(sandbox.limits.handles) + files,
         false => 0,
     };
     let connections = config
-        .effects
+        .providers
         .as_ref()
-        .map_or(0, |effects| effects.connections_max());
+        .map_or(0, Providers::connections_max);
     let guests = (sandbox.concurrency + OTHER_ATTEMPTS) * each + connections;
     let needed = OWN + guests as u64;
     match guests == 0 || needed <= hard {

@@ -108,8 +108,8 @@ pub async fn serve(
     tokio::spawn(supervisor::follow(health.clone()));
     let status = Status::default();
     metrics.handler(Arc::clone(handler.0.digest()));
-    if let Some(effects) = &config.effects {
-        metrics.follow(effects.counts());
+    if let Some(providers) = &config.providers {
+        metrics.follow(providers.counts());
     }
     if let Some(telemetry) = &mut telemetry {
         telemetry.follow(&metrics, &health);
@@ -163,8 +163,8 @@ impl Host<'_> {
         stops: &mut StopSignals,
     ) -> Result<Served, Error> {
         let connector = &self.connected.connector;
-        if let Some(effects) = &config.effects {
-            effects.connect(connector);
+        if let Some(providers) = &config.providers {
+            providers.connect(connector);
         }
         let options = queue_options(&config);
         let opened = open_queue(

@@ -20,10 +20,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
+use crate::compiler;
 use crate::rollout::canary::Share;
 use crate::rollout::verify::{self, Refusal, Step, Terms};
 use crate::rollout::versions::{ActiveVersions, Origin, Rejected, Version, Versions};
-use crate::sandbox::{self, Sandbox, load};
+use crate::sandbox::{self, Sandbox};
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::versions::{CanarySeen, VersionSeen, VersionsSeen};
@@ -146,7 +147,7 @@ impl Swapper {
                 // Hashing takes a while for a large one.
                 let hashed = spawn_blocking(move || {
                     let is_cached =
-                        settings.is_some_and(|settings| load::is_cached(&bytes, &settings));
+                        settings.is_some_and(|settings| compiler::is_cached(&bytes, &settings));
                     (verify::digest(&bytes), bytes, is_cached)
                 });
                 if let Ok((digest, bytes, is_cached)) = hashed.await {

@@ -6,13 +6,14 @@ use bytes::Bytes;
 use hostler_components as components;
 use sha2::{Digest, Sha256};
 
+use crate::compiler;
 use crate::delivery::declared::declared;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
 use crate::sandbox::error::LoadError;
 use crate::sandbox::fault::host_panic;
-use crate::sandbox::{Call, LogSink, Sandbox, Settings, load};
+use crate::sandbox::{Call, LogSink, Sandbox, Settings};
 
 /// Further checks of a version, from the configuration.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -161,7 +162,7 @@ fn step(error: &LoadError) -> Step {
 
 /// The digest of a component: `sha256:` and 64 hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> Arc<str> {
-    load::name(&Sha256::digest(bytes).into())
+    compiler::name(&Sha256::digest(bytes).into())
 }
 
 /// Run all checks. Blocks while the component is compiled.
@@ -203,7 +204,7 @@ pub fn selftest(sandbox: &Sandbox, tests: &[SelfTest]) -> Result<(), Refusal> {
         }
         Ok(())
     };
-    load::on_own_thread("selftest", run)
+    compiler::on_own_thread("selftest", run)
         .map_err(|error| Refusal::Unchecked(error.to_string()))?
         .unwrap_or_else(|payload| Err(LoadError::Start(host_panic(&*payload)).into()))
 }

@@ -10,7 +10,7 @@ use super::fault::{ErrorContext, backtrace, host_panic, quoting};
 use super::headers::Headers;
 use super::host::{Acting, Attempt, Shared};
 use super::instance::{Live, Slot};
-use super::load::Loaded;
+use super::loaded::Loaded;
 use super::log::LogSink;
 use super::supervise::{End, drop_caught, supervise};
 use super::world::MessageParam;

@@ -59,19 +59,19 @@ const TICKS_UNTIL_IDLE: u32 = 100;
 const ENGINES_MAX: usize = 8;
 
 /// Engines that run guests.
-pub(super) struct Built {
+pub(crate) struct Built {
     /// At least one.
-    pub(super) engines: Vec<Engine>,
+    pub(crate) engines: Vec<Engine>,
     /// The most instances of each.
-    pub(super) room: usize,
-    pub(super) pooling: bool,
-    pub(super) pace: Arc<Pace>,
+    pub(crate) room: usize,
+    pub(crate) pooling: bool,
+    pub(crate) pace: Arc<Pace>,
 }
 
 /// How often the epoch thread wakes up: every [`TICK`], every [`BUSY_TICK`] while guests run for longer than that, and
 /// every [`IDLE_TICK`] when no guest ran for [`TICKS_UNTIL_IDLE`] ticks.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     state: AtomicU8,
     thread: OnceLock<Thread>,
 }
@@ -87,7 +87,7 @@ const RUNNING: u8 = 3;
 
 impl Pace {
     /// A guest begins to run, or runs on.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         // Threads that call guests write to the state once in a tick.
         if self.state.load(Ordering::Relaxed) < USED {
             self.wake();
@@ -104,7 +104,7 @@ impl Pace {
     }
 
     /// A tick found a guest running.
-    pub(super) fn found_running(&self) {
+    pub(crate) fn found_running(&self) {
         self.state.store(RUNNING, Ordering::Relaxed);
     }
 
@@ -129,7 +129,7 @@ impl Pace {
 }
 
 /// The engine settings that compiled code depends on.
-pub(super) fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Config> {
+pub(crate) fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Config> {
     let limits = &settings.limits;
     let mut config = Config::new();
     config
@@ -157,13 +157,13 @@ pub(super) fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Res
 }
 
 /// An engine that only compiles.
-pub(super) fn compiler(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Engine> {
+pub(crate) fn compiler(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Engine> {
     Engine::new(&base(settings, allocation)?)
 }
 
 /// Engines for `settings.concurrency` instances that need `required`: one for each core, or one alone if the
 /// address space has no room for more.
-pub(super) fn runners(
+pub(crate) fn runners(
     settings: &Settings,
     allocation: Allocation,
     required: &ResourcesRequired,
@@ -192,7 +192,7 @@ pub(super) fn runners(
 }
 
 /// An engine with a pool for one instance. It only checks a component that runs without a pool.
-pub(super) fn pool_of_one(
+pub(crate) fn pool_of_one(
     settings: &Settings,
     allocation: Allocation,
     required: &ResourcesRequired,
@@ -219,7 +219,7 @@ fn memory_max(settings: &Settings) -> usize {
 }
 
 /// The instances of a pool for so many attempts at a time.
-pub(super) fn slots(concurrency: usize) -> u32 {
+pub(crate) fn slots(concurrency: usize) -> u32 {
     u32::try_from(concurrency)
         .unwrap_or(u32::MAX)
         .saturating_add(SPARE_SLOTS)

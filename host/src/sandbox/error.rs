@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hostler_components::Refusal;
 
-use super::grants::{Import, Need};
 use crate::delivery::outcome::Fault;
+use crate::grants::{Import, Need};
 
 /// The interfaces that a component may export, for error messages.
 const EXPECTED: &str = "hostler:handler/message-handler@1 or hostler:handler/batch-handler@1, or of other hosts \

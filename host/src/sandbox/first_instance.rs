@@ -17,10 +17,10 @@ use super::meter::Meter;
 use super::supervise::{drop_caught, supervise};
 
 /// Bytes of a page of linear memory.
-pub(super) const PAGE: u64 = 64 << 10;
+pub(crate) const PAGE: u64 = 64 << 10;
 
 /// The initial resources of an instance, if they are within the limits.
-pub(super) fn required(
+pub(crate) fn required(
     component: &Component,
     limits: &Limits,
 ) -> Result<ResourcesRequired, LoadError> {
@@ -65,7 +65,7 @@ pub(super) fn required(
 }
 
 /// Make an instance and drop it. `look` sees it in between.
-pub(super) async fn make<T>(
+pub(crate) async fn make<T>(
     engine: &Engine,
     pre: &InstancePre<Host>,
     shared: &Arc<Shared>,

@@ -13,24 +13,23 @@ use wasmtime_wasi::p2::TcpSocket;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxView, WasiView};
-use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use super::cancelled::Cancelled;
 use super::engine::Pace;
 use super::fault::OutOfCpu;
-use super::grants::{Directory, Grants};
 use super::limiter::{Limiter, TooManyDescriptors};
 use super::limits::Limits;
 use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
-use super::outside::{NO_MESSAGE, Origin, Scope};
 use super::program::{self, ExitCodes, Program, Unpublished};
-use super::wasi_http::{self, Hooks};
 use crate::delivery::effect::{Budget, Effects, Publication};
-use crate::delivery::key_value::{KeyRules, Written};
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::trace::{AttemptSpan, StepKind, Trace};
-use crate::sandbox::steps::Recording;
+use crate::grants::Grants;
+use crate::grants::context::{NO_MESSAGE, Origin};
+use crate::grants::files::rules::Directory;
+use crate::grants::scope::Scope;
+use crate::grants::steps::Recording;
 
 /// The first argument of a program.
 const PROGRAM_NAME: &str = "handler";
@@ -40,52 +39,52 @@ pub const DESCRIPTORS: usize = 64;
 
 /// Data that all instances of a handler share. Each runner has a copy.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
-    pub(super) limits: Limits,
-    pub(super) digest: Arc<str>,
-    pub(super) rate: Arc<Rate>,
-    pub(super) pace: Arc<Pace>,
-    pub(super) grants: Grants,
+pub(crate) struct Shared {
+    pub(crate) limits: Limits,
+    pub(crate) digest: Arc<str>,
+    pub(crate) rate: Arc<Rate>,
+    pub(crate) pace: Arc<Pace>,
+    pub(crate) grants: Grants,
     /// Counts the unconfirmed effects of all instances.
-    pub(super) budget: Budget,
+    pub(crate) budget: Budget,
     /// For a program: how it is called, and which exit codes it can have.
-    pub(super) program: Option<(Program, ExitCodes)>,
+    pub(crate) program: Option<(Program, ExitCodes)>,
 }
 
 /// The attempt that a guest works on.
-pub(super) struct Attempt {
-    pub(super) message_id: Arc<str>,
-    pub(super) queue: Arc<str>,
-    pub(super) number: u32,
+pub(crate) struct Attempt {
+    pub(crate) message_id: Arc<str>,
+    pub(crate) queue: Arc<str>,
+    pub(crate) number: u32,
     /// The number of messages in the call; `message_id` and `number` belong to the first one.
-    pub(super) messages: usize,
-    pub(super) deadline: Instant,
-    pub(super) cancelled: Arc<Cancelled>,
+    pub(crate) messages: usize,
+    pub(crate) deadline: Instant,
+    pub(crate) cancelled: Arc<Cancelled>,
     /// The span of the call; `None` = it has none of its own.
-    pub(super) trace: Option<Trace>,
+    pub(crate) trace: Option<Trace>,
     /// The same, if it is recorded.
-    pub(super) span: Option<Arc<AttemptSpan>>,
+    pub(crate) span: Option<Arc<AttemptSpan>>,
     /// `traceparent` of the message, or of the first one.
-    pub(super) traceparent: Option<Bytes>,
+    pub(crate) traceparent: Option<Bytes>,
     /// `tracestate` of the same.
-    pub(super) tracestate: Option<Bytes>,
-    pub(super) sink: LogSink,
+    pub(crate) tracestate: Option<Bytes>,
+    pub(crate) sink: LogSink,
     /// The messages with their effects so far, in the order of the call; empty = there are none, or they
     /// may have no effects.
-    pub(super) acting: Vec<Acting>,
+    pub(crate) acting: Vec<Acting>,
     /// What a program gets by stdin and variables: the message, and its delivery limit.
-    pub(super) input: Option<(Message, u32)>,
+    pub(crate) input: Option<(Message, u32)>,
 }
 
 /// A message of an attempt, which may have effects.
-pub(super) struct Acting {
-    pub(super) message: Message,
-    pub(super) effects: Effects,
+pub(crate) struct Acting {
+    pub(crate) message: Message,
+    pub(crate) effects: Effects,
 }
 
 impl Attempt {
     /// The span that what the call sends belongs to, as `traceparent`: its own, or that of its one message.
-    pub(super) fn traceparent(&self) -> Option<Bytes> {
+    pub(crate) fn traceparent(&self) -> Option<Bytes> {
         match &self.trace {
             Some(trace) => Some(Bytes::from(trace.to_string())),
             None => self.traceparent.clone().filter(|_| self.messages == 1),
@@ -93,7 +92,7 @@ impl Attempt {
     }
 
     /// `tracestate` of its one message.
-    pub(super) fn tracestate(&self) -> Option<Bytes> {
+    pub(crate) fn tracestate(&self) -> Option<Bytes> {
         self.tracestate.clone().filter(|_| self.messages == 1)
     }
 
@@ -122,12 +121,12 @@ impl Attempt {
 }
 
 /// The data of a store.
-pub(super) struct Host {
-    pub(super) limiter: Limiter,
-    pub(super) meter: Arc<Meter>,
+pub(crate) struct Host {
+    pub(crate) limiter: Limiter,
+    pub(crate) meter: Arc<Meter>,
     shared: Arc<Shared>,
-    pub(super) attempt: Attempt,
-    pub(super) table: ResourceTable,
+    pub(crate) attempt: Attempt,
+    pub(crate) table: ResourceTable,
     /// The files, directories and streams of files that are open, also on threads that still use them.
     open: Vec<Weak<dyn Any + Send + Sync>>,
     /// Made at the guest's first use of WASI; many guests never use it.
@@ -135,9 +134,8 @@ pub(super) struct Host {
     /// What the attempt does outside; made when it first does something.
     /// `None` = nothing is granted.
     scope: Option<CurrentScope>,
-    /// The state of `wasi:http`.
-    http: WasiHttpCtx,
-    http_hooks: Hooks,
+    /// What links keep until the attempt ends.
+    states: Vec<Box<dyn Any + Send>>,
 }
 
 /// The scope of the attempt that runs now. The checks of sockets live as long as the instance.
@@ -149,7 +147,7 @@ struct Wasi {
 }
 
 /// A store for an attempt.
-pub(super) fn store(
+pub(crate) fn store(
     engine: &Engine,
     shared: &Arc<Shared>,
     meter: &Arc<Meter>,
@@ -182,7 +180,7 @@ fn on_tick(store: StoreContextMut<'_, Host>) -> wasmtime::Result<UpdateDeadline>
 
 impl Attempt {
     /// An attempt without a message: it only makes an instance.
-    pub(super) fn trial(deadline: Instant) -> Self {
+    pub(crate) fn trial(deadline: Instant) -> Self {
         Self {
             message_id: Arc::from(""),
             queue: Arc::from(""),
@@ -213,9 +211,8 @@ impl Host {
             table,
             open: Vec::new(),
             wasi: None,
-            scope: shared.grants.outside.as_ref().map(|_| Arc::default()),
-            http: wasi_http::context(&shared.limits),
-            http_hooks: Hooks::default(),
+            scope: (!shared.grants.provided.is_empty()).then(Arc::default),
+            states: Vec::new(),
         }
     }
 
@@ -223,23 +220,37 @@ impl Host {
     ///
     /// # Errors
     /// This is a trial: nothing is granted. The text is for the guest.
-    pub(super) fn scope(&self) -> Result<Arc<Scope>, String> {
-        let granted = self.shared.grants.outside.as_ref().zip(self.scope.as_ref());
-        let (outside, scope) = granted.ok_or(NO_MESSAGE)?;
-        let mut scope = scope.lock();
+    pub(crate) fn scope(&self) -> Result<Arc<Scope>, String> {
+        let mut scope = self.scope.as_ref().ok_or(NO_MESSAGE)?.lock();
         let scope = scope.get_or_insert_with(|| {
             let origin = self.attempt.origin(&self.shared.digest);
             let span = self.attempt.span.clone();
-            Scope::new(&outside.0, origin, span, self.shared.limits.requests)
+            let provided = &self.shared.grants.provided;
+            Scope::new(provided, origin, span, self.shared.limits.requests)
         });
         Ok(Arc::clone(scope))
+    }
+
+    /// What a link keeps until the attempt ends, and the table of resources. `made` makes it.
+    pub(crate) fn state<T: Any + Send>(
+        &mut self,
+        made: impl FnOnce(&Self) -> T,
+    ) -> (&mut T, &mut ResourceTable) {
+        let found = self.states.iter().position(|state| state.is::<T>());
+        let place = found.unwrap_or_else(|| {
+            let made = made(self);
+            self.states.push(Box::new(made));
+            self.states.len() - 1
+        });
+        let state = self.states[place].downcast_mut();
+        (state.expect("it has this type"), &mut self.table)
     }
 
     /// Whether the guest may open another descriptor.
     ///
     /// # Errors
     /// It may not: its attempt ends.
-    pub(super) fn room_for_descriptor(&mut self) -> wasmtime::Result<()> {
+    pub(crate) fn room_for_descriptor(&mut self) -> wasmtime::Result<()> {
         let is_socket = |entry: &&mut (dyn Any + Send)| entry.is::<TcpSocket>();
         let sockets = self.table.iter_mut().filter(is_socket).count();
         self.open.retain(|open| open.strong_count() > 0);
@@ -251,20 +262,20 @@ impl Host {
     }
 
     /// The guest has opened this.
-    pub(super) fn holds<T: Send + Sync + 'static>(&mut self, opened: &Arc<T>) {
+    pub(crate) fn holds<T: Send + Sync + 'static>(&mut self, opened: &Arc<T>) {
         let opened: Arc<dyn Any + Send + Sync> = Arc::<T>::clone(opened);
         self.open.push(Arc::downgrade(&opened));
     }
 
     /// Log an event of the guest.
-    pub(super) fn log_event(&mut self, level: Level, context: &str, text: &str) {
+    pub(crate) fn log_event(&mut self, level: Level, context: &str, text: &str) {
         let log = Arc::clone(&self.wasi().log);
         log.lock().event(level, context, text);
     }
 
     fn wasi(&mut self) -> &mut Wasi {
         if self.wasi.is_none() {
-            let has_tcp = self.shared.grants.offers().tcp;
+            let has_tcp = self.shared.grants.provided.tcp.is_some();
             if has_tcp {
                 // Made now: the check of an address cannot make it.
                 drop(self.scope());
@@ -276,12 +287,12 @@ impl Host {
     }
 
     /// The operator's grants.
-    pub(super) fn grants(&self) -> &Grants {
+    pub(crate) fn grants(&self) -> &Grants {
         &self.shared.grants
     }
 
     /// Publish a message with the acknowledgement of the one at this place of the call.
-    pub(super) fn publish(&mut self, index: u32, publication: Publication) -> Result<(), String> {
+    pub(crate) fn publish(&mut self, index: u32, publication: Publication) -> Result<(), String> {
         let shared = &self.shared;
         let Some(outlets) = &shared.grants.publish else {
             return Err("nothing may be published".to_owned());
@@ -305,31 +316,13 @@ impl Host {
         published
     }
 
-    /// The keys that the guest may use for its messages.
-    pub(super) fn keys(&self) -> Result<&KeyRules, String> {
-        let rules = self.shared.grants.key_value.as_ref();
-        rules.ok_or_else(|| "no key is granted".to_owned())
-    }
-
     /// The effects so far of the message at this place of the call.
-    pub(super) fn effects(&mut self, index: u32) -> Result<&mut Effects, String> {
+    pub(crate) fn effects(&mut self, index: u32) -> Result<&mut Effects, String> {
         Ok(&mut self.attempt.acting(index)?.effects)
     }
 
-    /// Write a key with the acknowledgement of the message at this place of the call.
-    pub(super) fn write_key(
-        &mut self,
-        index: u32,
-        key: &str,
-        written: Written,
-    ) -> Result<(), String> {
-        let rules = self.keys()?.clone();
-        let limits = self.shared.limits.effects;
-        self.effects(index)?.write(&rules, &limits, key, written)
-    }
-
     /// The limits of the handler.
-    pub(super) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &Limits {
         &self.shared.limits
     }
 
@@ -340,7 +333,7 @@ impl Host {
     }
 
     /// Start the next attempt on the same instance.
-    pub(super) fn begin(&mut self, attempt: Attempt) {
+    pub(crate) fn begin(&mut self, attempt: Attempt) {
         self.attempt = attempt;
         self.limiter.begin_call();
         if let Some(mut log) = self.log() {
@@ -348,7 +341,7 @@ impl Host {
                 log_context(&self.attempt, &self.shared),
                 &self.shared.limits,
             );
-            if self.shared.grants.offers().tcp {
+            if self.shared.grants.provided.tcp.is_some() {
                 drop(self.scope());
             }
         }
@@ -356,8 +349,8 @@ impl Host {
 
     /// End the attempt and what it does outside: write its unfinished lines. Returns the bytes of
     /// output that were dropped.
-    pub(super) fn finish(&mut self) -> u64 {
-        self.http_hooks = Hooks::default();
+    pub(crate) fn finish(&mut self) -> u64 {
+        self.states.clear();
         let scope = self.scope.as_ref().and_then(|scope| scope.lock().take());
         if let Some(scope) = scope {
             scope.end();
@@ -371,21 +364,21 @@ impl Host {
     }
 
     /// How a program is called, and its exit codes.
-    pub(super) fn program(&self) -> (&Program, ExitCodes) {
+    pub(crate) fn program(&self) -> (&Program, ExitCodes) {
         let program = self.shared.program.as_ref();
         let (program, codes) = program.expect("only a program asks for this");
         (program, *codes)
     }
 
     /// A program has ended: the last line that it wrote to stderr, unfinished ones included.
-    pub(super) fn end_output(&mut self) -> Option<String> {
+    pub(crate) fn end_output(&mut self) -> Option<String> {
         let mut log = self.log()?;
         log.end_lines();
         log.last_line()
     }
 
     /// Publish what a program has written to stdout, if that is asked for and not empty.
-    pub(super) fn publish_stdout(&mut self) -> Result<(), Unpublished> {
+    pub(crate) fn publish_stdout(&mut self) -> Result<(), Unpublished> {
         let written = self.log().and_then(|mut log| log.take_stdout());
         let to = self.program().0.stdout.clone();
         let (Some(to), Some(written)) = (to, written) else {
@@ -409,12 +402,12 @@ impl Host {
     }
 
     /// The last lines that the attempt wrote, of at most so many bytes.
-    pub(super) fn log_tail(&self, max: usize) -> String {
+    pub(crate) fn log_tail(&self, max: usize) -> String {
         self.log().map(|log| log.tail(max)).unwrap_or_default()
     }
 
     /// What the attempt told of its failure on stderr, bounded and printable, and whether that names functions.
-    pub(super) fn failure(&self) -> Option<(String, bool)> {
+    pub(crate) fn failure(&self) -> Option<(String, bool)> {
         self.log()?.failure()
     }
 }
@@ -457,9 +450,9 @@ impl Wasi {
             .max_random_size(shared.limits.random)
             .allow_tcp(scope.is_some())
             .allow_udp(false)
-            // Work on files has threads of its own: `imports::files`.
+            // Work on files has threads of its own: `grants::files`.
             .allow_blocking_current_thread(!shared.grants.files.is_empty())
-            // Names are answered by `imports::lookup`.
+            // Names are answered by `grants::tcp`.
             .allow_ip_name_lookup(false);
         if let Some(scope) = scope {
             context.socket_addr_check(move |address, used| {
@@ -504,23 +497,12 @@ impl WasiView for Host {
     }
 }
 
-impl WasiHttpView for Host {
-    fn http(&mut self) -> WasiHttpCtxView<'_> {
-        self.http_hooks.scope = self.scope().ok();
-        WasiHttpCtxView {
-            ctx: &mut self.http,
-            table: &mut self.table,
-            hooks: &mut self.http_hooks,
-        }
-    }
-}
-
 /// A guest may connect to what the scope knows, from any port. Connecting asks for the wildcard
 /// address first.
 fn may_use(scope: &Scope, address: SocketAddr, used: SocketAddrUse) -> bool {
     match used {
         SocketAddrUse::TcpBind => address.ip().is_unspecified() && address.port() == 0,
-        SocketAddrUse::TcpConnect => scope.may_connect(address),
+        SocketAddrUse::TcpConnect => scope.tcp().is_ok_and(|tcp| tcp.may_connect(address)),
         _ => false,
     }
 }

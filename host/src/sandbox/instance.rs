@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use wasmtime::{PoolConcurrencyLimitError, Store};
 
 use super::host::{Attempt, Host, store};
-use super::load::Loaded;
+use super::loaded::Loaded;
 use super::meter::Meter;
 use super::runner::Reserved;
 use super::settings::Reuse;

@@ -6,14 +6,14 @@ use wasmtime::ResourceLimiter;
 use super::limits::Limits;
 
 /// The most linear memories of one component. Each takes a descriptor, and mappings in each instance.
-pub(super) const MEMORIES: u32 = 32;
+pub(crate) const MEMORIES: u32 = 32;
 
 /// The most tables of one component. Each takes address space for `table_elements` in each instance.
-pub(super) const TABLES: u32 = 64;
+pub(crate) const TABLES: u32 = 64;
 
 /// A request that was denied during a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Denied {
+pub(crate) enum Denied {
     /// Bytes of linear memory in total.
     Memory(usize),
     /// Table elements in total.
@@ -23,11 +23,11 @@ pub(super) enum Denied {
 /// An instance wants another descriptor, and holds as many as it may.
 #[derive(Debug, thiserror::Error)]
 #[error("more than {0} open files, directories and sockets at a time")]
-pub(super) struct TooManyDescriptors(pub(super) usize);
+pub(crate) struct TooManyDescriptors(pub(crate) usize);
 
 /// The total memory and tables of one instance.
 #[derive(Debug)]
-pub(super) struct Limiter {
+pub(crate) struct Limiter {
     memory: Counter,
     tables: Counter,
     denied: Option<Denied>,
@@ -64,7 +64,7 @@ impl Counter {
 }
 
 impl Limiter {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         let counter = |limit| Counter { used: 0, limit };
         Self {
             memory: counter(limits.memory),
@@ -74,7 +74,7 @@ impl Limiter {
     }
 
     /// Start a call: clear the denied request.
-    pub(super) fn begin_call(&mut self) {
+    pub(crate) fn begin_call(&mut self) {
         self.denied = None;
     }
 
@@ -84,17 +84,17 @@ impl Limiter {
         grown.unwrap_or(false)
     }
 
-    pub(super) fn denied(&self) -> Option<Denied> {
+    pub(crate) fn denied(&self) -> Option<Denied> {
         self.denied
     }
 
     /// Bytes of linear memory. They never shrink.
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.memory.used
     }
 
     /// Elements of all tables.
-    pub(super) fn table_elements(&self) -> usize {
+    pub(crate) fn table_elements(&self) -> usize {
         self.tables.used
     }
 }

@@ -54,7 +54,7 @@ declared! {
 #[component(enum)]
 #[repr(u8)]
 #[expect(dead_code, reason = "the derived code makes them")]
-pub(super) enum Level {
+pub(crate) enum Level {
     #[component(name = "trace")]
     Trace,
     #[component(name = "debug")]
@@ -106,7 +106,7 @@ impl Capture {
 
 /// The rate limit of all attempts together.
 #[derive(Debug)]
-pub(super) struct Rate {
+pub(crate) struct Rate {
     per_second: f64,
     state: Mutex<RateState>,
 }
@@ -122,7 +122,7 @@ struct RateState {
 }
 
 impl Rate {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits) -> Self {
         let per_second = limits.log_rate as f64;
         Self {
             per_second,
@@ -166,15 +166,15 @@ impl Rate {
 
 /// The attempt that writes the lines.
 #[derive(Clone, Debug)]
-pub(super) struct LogContext {
-    pub(super) message_id: Arc<str>,
-    pub(super) attempt: u32,
+pub(crate) struct LogContext {
+    pub(crate) message_id: Arc<str>,
+    pub(crate) attempt: u32,
     /// Messages in the call; `message_id` and `attempt` belong to the first one.
-    pub(super) messages: usize,
+    pub(crate) messages: usize,
     /// The message's trace.
-    pub(super) trace: Option<Trace>,
-    pub(super) handler: Arc<str>,
-    pub(super) sink: LogSink,
+    pub(crate) trace: Option<Trace>,
+    pub(crate) handler: Arc<str>,
+    pub(crate) sink: LogSink,
 }
 
 /// Bytes of a text without control characters inside a JSON string.
@@ -187,7 +187,7 @@ fn json_bytes(text: &str) -> usize {
 
 /// The output of an attempt.
 #[derive(Debug)]
-pub(super) struct GuestLog {
+pub(crate) struct GuestLog {
     context: LogContext,
     rate: Arc<Rate>,
     line_max: usize,
@@ -205,12 +205,12 @@ pub(super) struct GuestLog {
 
 /// What an attempt has written to stdout.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     /// The bytes, at most `max`.
-    pub(super) bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     max: usize,
     /// It wrote more than `max` bytes.
-    pub(super) is_cut: bool,
+    pub(crate) is_cut: bool,
 }
 
 /// The last lines of an attempt, of all its outputs, as they are logged.
@@ -274,7 +274,7 @@ struct PartialLine {
 }
 
 impl GuestLog {
-    pub(super) fn new(context: LogContext, limits: &Limits, rate: Arc<Rate>) -> Self {
+    pub(crate) fn new(context: LogContext, limits: &Limits, rate: Arc<Rate>) -> Self {
         Self {
             context,
             rate,
@@ -291,7 +291,7 @@ impl GuestLog {
     }
 
     /// Keep at most so many bytes of stdout, instead of a log of its lines.
-    pub(super) fn keep_stdout(&mut self, max: usize) {
+    pub(crate) fn keep_stdout(&mut self, max: usize) {
         self.kept = Some(Kept {
             bytes: Vec::new(),
             max,
@@ -300,12 +300,12 @@ impl GuestLog {
     }
 
     /// What is kept of stdout.
-    pub(super) fn take_stdout(&mut self) -> Option<Kept> {
+    pub(crate) fn take_stdout(&mut self) -> Option<Kept> {
         self.kept.take()
     }
 
     /// Start the next attempt on the same instance.
-    pub(super) fn begin(&mut self, context: LogContext, limits: &Limits) {
+    pub(crate) fn begin(&mut self, context: LogContext, limits: &Limits) {
         self.context = context;
         self.left = limits.log_attempt;
         self.dropped = 0;
@@ -317,20 +317,20 @@ impl GuestLog {
     /// The last line that this attempt wrote to stderr, with the indented lines below it: an
     /// assertion or a stack follows the message that it belongs to. It is kept even where the limits
     /// drop the line from the log.
-    pub(super) fn last_line(&self) -> Option<String> {
+    pub(crate) fn last_line(&self) -> Option<String> {
         let text = printable(&String::from_utf8_lossy(&self.last_line));
         (!text.is_empty()).then(|| truncated(&text, LAST_LINE_MAX).to_owned())
     }
 
     /// The last lines that this attempt wrote, of at most so many bytes together, those among them that the
     /// limits have dropped from the log.
-    pub(super) fn tail(&self, max: usize) -> String {
+    pub(crate) fn tail(&self, max: usize) -> String {
         self.tail.text(max)
     }
 
     /// What this attempt told of its failure on stderr, and whether that names functions of the guest: what the
     /// runtime of its language wrote, or else the last line.
-    pub(super) fn failure(&self) -> Option<(String, bool)> {
+    pub(crate) fn failure(&self) -> Option<(String, bool)> {
         match self.told.text() {
             Some(text) => Some((text, self.told.has_functions())),
             None => self.last_line().map(|line| (line, false)),
@@ -354,7 +354,7 @@ impl GuestLog {
     }
 
     /// Log an event, as one line: it counts against the same limits.
-    pub(super) fn event(&mut self, level: Level, context: &str, text: &str) {
+    pub(crate) fn event(&mut self, level: Level, context: &str, text: &str) {
         // Cut before anything is done with it: a guest may log as much as it may pass to the host.
         let (context, kept) = (
             truncated(context, self.line_max),
@@ -447,7 +447,7 @@ impl GuestLog {
     }
 
     /// Log the unfinished lines.
-    pub(super) fn end_lines(&mut self) {
+    pub(crate) fn end_lines(&mut self) {
         for stream in [Stream::Stdout, Stream::Stderr] {
             if !self.partial(stream).bytes.is_empty() {
                 self.end_line(stream);
@@ -456,7 +456,7 @@ impl GuestLog {
     }
 
     /// End the attempt: log its unfinished lines. Returns the bytes dropped.
-    pub(super) fn finish(&mut self) -> u64 {
+    pub(crate) fn finish(&mut self) -> u64 {
         self.end_lines();
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0
@@ -519,9 +519,9 @@ impl GuestLog {
 
 /// The guest's stdout or stderr. It is always ready.
 #[derive(Clone)]
-pub(super) struct Output {
-    pub(super) stream: Stream,
-    pub(super) log: Arc<Mutex<GuestLog>>,
+pub(crate) struct Output {
+    pub(crate) stream: Stream,
+    pub(crate) log: Arc<Mutex<GuestLog>>,
 }
 
 impl IsTerminal for Output {

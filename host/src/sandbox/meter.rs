@@ -14,7 +14,7 @@ use super::TICK;
 /// The CPU time of one attempt. The polling task and the epoch callback write it, never at the same
 /// time: the callback runs inside the poll.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     /// Nanoseconds used before the current poll.
     used: AtomicU64,
     /// The thread's CPU clock at the start of the current poll, in nanoseconds; 0 = not read.
@@ -23,18 +23,18 @@ pub(super) struct Meter {
 
 impl Meter {
     /// An attempt and its first poll begin.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.used.store(0, Ordering::Relaxed);
         self.since.store(0, Ordering::Relaxed);
     }
 
     /// A later poll begins.
-    pub(super) fn resume(&self) {
+    pub(crate) fn resume(&self) {
         self.since.store(thread_cpu(), Ordering::Relaxed);
     }
 
     /// A poll ends.
-    pub(super) fn pause(&self) {
+    pub(crate) fn pause(&self) {
         let since = self.since.swap(0, Ordering::Relaxed);
         if since != 0 {
             self.used
@@ -43,7 +43,7 @@ impl Meter {
     }
 
     /// A tick interrupted the guest. Returns the CPU time used so far.
-    pub(super) fn tick(&self) -> Duration {
+    pub(crate) fn tick(&self) -> Duration {
         let now = thread_cpu();
         let mut since = self.since.load(Ordering::Relaxed);
         if since == 0 {

@@ -1,16 +1,13 @@
-//! Loads a component and calls it within limits. Only this module uses wasmtime.
+//! Calls a guest, within limits.
 //!
 //! A [`Sandbox`] is one handler: a component that has passed every check, with its own engines and
 //! instance pools. A [`Slot`] runs one call at a time and keeps an instance for reuse; by default
 //! every call gets a fresh instance. A guest error becomes an
 //! [`Outcome`](crate::delivery::outcome::Outcome): [`Sandbox::call`] never fails.
 //!
-//! - `load`: checks a file and makes a handler, or fails with a [`LoadError`]. `format` and
-//!   `declarations` check the file, `world` the exports (`worlds`: those of other hosts), `first_instance` the needs of an instance.
-//! - [`compile`]: gets compiled code from a child process or from the cache.
-//! - `grants`: the imports that a handler may have. `imports`: links them, one file each. `outside`:
-//!   what grants do outside the sandbox, by a provider of the host. `wasi_http`: that interface on top
-//!   of it. `steps`: what a recorded attempt did.
+//! - `loaded`: a handler that can be called; the room [`compiler`](crate::compiler) makes it. `world`: its exports
+//!   (`worlds`: those of other hosts). `first_instance`: the needs of an instance.
+//! - `ungranted`: the imports that every handler has. The room [`grants`](crate::grants) has the others.
 //! - `runner`: one engine for each thread. `engine`, `limits`, `limiter`, `meter`: the limits; `docs/sandbox.md` has the table.
 //! - `program`: programs as handlers: `wasi:cli/run`, and modules with `_start`.
 //! - `call`: one attempt, run by `supervise`. `instance`: makes, reuses and drops instances.
@@ -22,53 +19,40 @@
 
 mod call;
 mod cancelled;
-pub mod compile;
-mod engine;
+pub(crate) mod engine;
 pub(crate) mod error;
 pub(crate) mod fault;
-mod first_instance;
-mod grants;
+pub(crate) mod first_instance;
 mod headers;
-mod host;
-mod imports;
+pub(crate) mod host;
 mod instance;
-mod limiter;
-mod limits;
-pub(crate) mod load;
-mod log;
+pub(crate) mod limiter;
+pub(crate) mod limits;
+pub(crate) mod loaded;
+pub(crate) mod log;
 mod meter;
-mod outside;
-mod program;
-mod runner;
-mod settings;
+pub(crate) mod program;
+pub(crate) mod runner;
+pub(crate) mod settings;
 mod stderr_forms;
-mod steps;
 mod supervise;
-mod wasi_http;
-mod world;
-mod worlds;
+pub(crate) mod ungranted;
+pub(crate) mod world;
+pub(crate) mod worlds;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use call::{BatchEffects, BatchReport, Call, Report};
 pub use cancelled::Cancelled;
-pub use compile::Start;
 pub use error::LoadError;
 pub use fault::BACKTRACE;
-pub use grants::{Directory, Grants, Import, Need, Values};
 pub use host::DESCRIPTORS;
 pub use instance::Slot;
 pub use limits::Limits;
-pub use load::Description;
-use load::Loaded;
-pub use load::read;
+use loaded::Loaded;
+pub use loaded::{Description, Start};
 pub use log::{Capture, LogLine, LogSink, Stream};
-pub use outside::{
-    Body, HttpError, HttpRequest, KeyPage, LookupError, Offers, Origin, Outside, Promise, Provider,
-    ReadValues, Reading, Stored,
-};
 pub use program::{ExitCodes, Meaning, Program};
 #[doc(hidden)]
 pub use settings::Variation;
@@ -87,7 +71,7 @@ pub const TICK: Duration = Duration::from_millis(10);
 
 /// A loaded handler. Clones share it.
 #[derive(Clone)]
-pub struct Sandbox(Arc<Loaded>);
+pub struct Sandbox(pub(crate) Arc<Loaded>);
 
 impl std::fmt::Debug for Sandbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -98,23 +82,6 @@ impl std::fmt::Debug for Sandbox {
 }
 
 impl Sandbox {
-    /// Load a component from a file: compile it and make one instance. Blocks, for seconds if the
-    /// component is large.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the component fails a check.
-    pub fn load(path: &Path, settings: &Settings) -> Result<Self, LoadError> {
-        Self::load_bytes(&read(path, settings.limits.component)?, settings)
-    }
-
-    /// As [`Sandbox::load`], from bytes in memory.
-    ///
-    /// # Errors
-    /// As [`Sandbox::load`].
-    pub fn load_bytes(bytes: &[u8], settings: &Settings) -> Result<Self, LoadError> {
-        load::load(bytes, settings).map(|loaded| Self(Arc::new(loaded)))
-    }
-
     /// The version of the handler: `sha256:` and the hexadecimal digest of its file.
     pub fn digest(&self) -> &Arc<str> {
         &self.0.shared.digest

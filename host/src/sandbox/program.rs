@@ -69,7 +69,7 @@ pub enum ExitCodes {
 
 impl ExitCodes {
     /// The exit codes of a component.
-    pub(super) fn of(engine: &Engine, component: &Component) -> Self {
+    pub(crate) fn of(engine: &Engine, component: &Component) -> Self {
         let ty = component.component_type();
         let mut imports = ty.imports(engine);
         let has_codes = imports.any(|(name, item)| {
@@ -91,11 +91,11 @@ impl ExitCodes {
 /// A program ended with a code that is a failed attempt.
 #[derive(Debug, thiserror::Error)]
 #[error("exited with status {0}, which `program.exit_codes` does not name")]
-pub(super) struct Failed(pub(super) i32);
+pub(crate) struct Failed(pub(crate) i32);
 
 /// What the attempt wrote to stdout cannot be published.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unpublished {
+pub(crate) enum Unpublished {
     /// An attempt may not publish that much.
     #[error("more than an attempt may publish")]
     TooLong,
@@ -116,7 +116,7 @@ const VALUE_MAX: usize = 16 << 10;
 
 /// The variables of an attempt. A header whose variable is also that of another header, or whose value has
 /// a NUL, is left out, and so is what is too long or too many; `HOSTLER_HEADERS_LEFT_OUT` counts them.
-pub(super) fn variables(
+pub(crate) fn variables(
     message: &Message,
     attempt: u32,
     max_attempts: u32,

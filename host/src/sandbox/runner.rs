@@ -16,27 +16,27 @@ use super::world::Export;
 
 /// An engine, and the handler in it. It has cache lines of its own: each call of its thread writes to it.
 #[repr(align(128))]
-pub(super) struct Runner {
-    pub(super) engine: Engine,
-    pub(super) pre: InstancePre<Host>,
+pub(crate) struct Runner {
+    pub(crate) engine: Engine,
+    pub(crate) pre: InstancePre<Host>,
     /// The index of an export is valid for one loaded component only.
-    pub(super) export: Export,
-    pub(super) shared: Arc<Shared>,
+    pub(crate) export: Export,
+    pub(crate) shared: Arc<Shared>,
     /// The instances that exist.
-    pub(super) instances: AtomicUsize,
+    pub(crate) instances: AtomicUsize,
 }
 
 /// All runners of a handler: at least one.
-pub(super) struct Runners {
-    pub(super) all: Box<[Arc<Runner>]>,
+pub(crate) struct Runners {
+    pub(crate) all: Box<[Arc<Runner>]>,
     /// The most instances of each.
-    pub(super) room: usize,
+    pub(crate) room: usize,
 }
 
 impl Runners {
     /// Room for an instance: with the runner of this thread, or with the next one that has room. If none has,
     /// the instance waits for one of this thread's runner.
-    pub(super) fn reserve(&self) -> Reserved {
+    pub(crate) fn reserve(&self) -> Reserved {
         let (before, own) = self.all.split_at(thread_number() % self.all.len());
         let has_room = |runner: &&Arc<Runner>| {
             let full = runner.instances.fetch_add(1, Ordering::Relaxed) >= self.room;
@@ -54,7 +54,7 @@ impl Runners {
 }
 
 /// The runner of one instance. It counts as an instance of that runner until it is dropped.
-pub(super) struct Reserved(Arc<Runner>);
+pub(crate) struct Reserved(Arc<Runner>);
 
 impl Deref for Reserved {
     type Target = Runner;

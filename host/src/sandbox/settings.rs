@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::grants::Grants;
 use super::limits::Limits;
 use super::program::Program;
+use crate::grants::Grants;
 
 /// The memory allocation of instances.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -93,7 +93,7 @@ pub enum Compiler {
     InProcess,
     /// A child process, within [`Limits::compile_time`] and [`Limits::compile_memory`].
     Child {
-        /// This program. It is run with [`COMMAND`](super::compile::COMMAND).
+        /// This program. It is run with [`COMMAND`](crate::compiler::COMMAND).
         program: PathBuf,
     },
 }
@@ -109,17 +109,17 @@ pub struct Cache {
 
 /// The reuse of instances.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reuse {
+pub(crate) struct Reuse {
     /// The most messages that an instance serves.
-    pub(super) messages: u32,
+    pub(crate) messages: u32,
     /// Bytes of linear memory; an instance that has grown beyond them is dropped.
-    pub(super) memory: usize,
+    pub(crate) memory: usize,
     /// The longest idle time of an instance.
-    pub(super) idle: Duration,
+    pub(crate) idle: Duration,
 }
 
 impl Reuse {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
         Self {
             messages: settings.reuse,
             memory: settings.reuse_memory.unwrap_or(settings.limits.memory / 2),
@@ -129,7 +129,7 @@ impl Reuse {
 
     /// The messages that the next instance serves: up to a fifth less than the maximum, so that slots
     /// that start together do not keep making new instances at the same time.
-    pub(super) fn lifetime(&self) -> u32 {
+    pub(crate) fn lifetime(&self) -> u32 {
         self.messages - fastrand::u32(0..=self.messages / 5)
     }
 }

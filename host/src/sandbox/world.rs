@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hostler_components::display_name;
+use hostler_components::{describe, display_name};
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{
     Component, ComponentExportIndex, ComponentNamedList, ComponentType, Instance, Lift, Lower,
@@ -231,9 +231,9 @@ impl<'a> MessageParam<'a> {
 
 /// The handler's function in a component.
 #[derive(Debug)]
-pub(super) struct Export {
+pub(crate) struct Export {
     /// The full name of the interface.
-    pub(super) name: String,
+    pub(crate) name: String,
     interface: Interface,
     index: ComponentExportIndex,
     /// An instance had a function of the right type there. It is a type of the component, so all of them have.
@@ -241,7 +241,7 @@ pub(super) struct Export {
 }
 
 /// Find the one handler that a component exports.
-pub(super) fn probe(engine: &Engine, component: &Component) -> Result<Export, LoadError> {
+pub(crate) fn probe(engine: &Engine, component: &Component) -> Result<Export, LoadError> {
     let ty = component.component_type();
     let exports: Vec<&str> = ty.exports(engine).map(|(name, _)| name).collect();
     let mut handlers: Vec<(String, Interface)> = exports
@@ -370,16 +370,30 @@ impl Export {
         Ok(function)
     }
 
-    pub(super) fn is_program(&self) -> bool {
+    pub(crate) fn is_program(&self) -> bool {
         self.interface == Interface::Run
     }
 
-    pub(super) fn world(&self) -> World {
+    pub(crate) fn world(&self) -> World {
         self.interface.world()
     }
 
+    /// Whether the function has the type of the WIT, in this instance.
+    ///
+    /// # Errors
+    /// It has another type.
+    pub(crate) fn check_type(
+        &self,
+        store: impl AsContextMut,
+        instance: &Instance,
+    ) -> Result<(), LoadError> {
+        let function = self.function(store, instance);
+        let wrong_type = |error| self.wrong_type(describe(&error));
+        function.map(drop).map_err(wrong_type)
+    }
+
     /// The refusal of a function of another type.
-    pub(super) fn wrong_type(&self, detail: String) -> LoadError {
+    fn wrong_type(&self, detail: String) -> LoadError {
         let Facts { function, host, .. } = self.interface.facts();
         LoadError::WrongType {
             export: format!("{}#{function}", self.name),

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use hostler::delivery::outcome::Outcome;
-use hostler::sandbox::{Limits, Need, Sandbox, Settings};
+use hostler::grants::Need;
+use hostler::sandbox::{Limits, Sandbox, Settings};
 use hostler_tests::guests::guest;
 use hostler_tests::redis::eventually;
 use hostler_tests::rig::Rig;

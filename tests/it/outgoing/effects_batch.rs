@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use hostler::delivery::key_value::KeyRules;
-use hostler::sandbox::{Grants, Sandbox, Settings};
+use hostler::grants::Grants;
+use hostler::sandbox::{Sandbox, Settings};
 use hostler_tests::checker::DeadLetter;
 use hostler_tests::command::run;
 use hostler_tests::guests::{batch_handler_beside, guest};

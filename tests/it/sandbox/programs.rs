@@ -8,9 +8,9 @@ use bytes::Bytes;
 use hostler::delivery::effect::{Outlet, Outlets};
 use hostler::delivery::message::Headers;
 use hostler::delivery::outcome::{FaultKind, Outcome};
-use hostler::sandbox::{
-    Directory, ExitCodes, Grants, Limits, Meaning, Program, Sandbox, Settings, World,
-};
+use hostler::grants::Grants;
+use hostler::grants::files::rules::Directory;
+use hostler::sandbox::{ExitCodes, Limits, Meaning, Program, Sandbox, Settings, World};
 use hostler_tests::guests::{component, guest_module, program};
 use hostler_tests::rig::{Rig, message};
 use wasm_encoder::{

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{FaultKind, Outcome};
-use hostler::sandbox::{Grants, Limits, Sandbox, Settings};
+use hostler::grants::Grants;
+use hostler::sandbox::{Limits, Sandbox, Settings};
 use hostler_tests::adapters::Adapter;
 use hostler_tests::rig::{Rig, message};
 

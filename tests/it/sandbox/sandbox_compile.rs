@@ -698,7 +698,13 @@ fn a_cache_entry_given_as_a_handler_is_refused() {
     // A cache entry, given as a handler, with and without its header.
     let header = 52 + br#""short""#.len();
     let error = refusal(&entry[header..], &settings);
-    assert!(matches!(error, LoadError::Refused(Refusal::Precompiled)), "{error}");
+    assert!(
+        matches!(error, LoadError::Refused(Refusal::Precompiled)),
+        "{error}"
+    );
     let error = refusal(&entry, &settings);
-    assert!(matches!(error, LoadError::Refused(Refusal::NotWasm { .. })), "{error}");
+    assert!(
+        matches!(error, LoadError::Refused(Refusal::NotWasm { .. })),
+        "{error}"
+    );
 }

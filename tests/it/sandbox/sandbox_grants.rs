@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use hostler::delivery::outcome::Outcome;
-use hostler::sandbox::{Grants, Limits, Need, Sandbox, Settings, Values};
+use hostler::grants::configuration::rules::Values;
+use hostler::grants::{Grants, Need};
+use hostler::sandbox::{Limits, Sandbox, Settings};
 use hostler_tests::command::run;
 use hostler_tests::guests::{HANDLE, exporting, guest};
 use hostler_tests::rig::Rig;

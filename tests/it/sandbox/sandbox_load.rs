@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hostler::delivery::outcome::{FaultKind, Outcome};
-use hostler::sandbox::{Allocation, Limits, LoadError, Need, Sandbox, Settings, WASMTIME_VERSION};
+use hostler::grants::Need;
+use hostler::sandbox::{Allocation, Limits, LoadError, Sandbox, Settings, WASMTIME_VERSION};
 use hostler_tests::guests::{component, guest, handler, handler_version};
 use hostler_tests::rig::Rig;
 use nix::sys::resource::{Resource, setrlimit};

@@ -8,7 +8,9 @@ use hostler::delivery::effect::{Outlet, Outlets};
 use hostler::delivery::key_value::KeyRules;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{FaultKind, Outcome};
-use hostler::sandbox::{Grants, Limits, Sandbox, Settings, Values, World};
+use hostler::grants::configuration::rules::Values;
+use hostler::grants::{Grants, Provided};
+use hostler::sandbox::{Limits, Sandbox, Settings, World};
 use hostler_tests::adapters::Adapter;
 use hostler_tests::command::run;
 use hostler_tests::guests::{component, guest};
@@ -45,7 +47,7 @@ pub(crate) fn settings() -> Settings {
                 value_max: 100,
                 checked: false,
             }),
-            outside: None,
+            provided: Provided::default(),
             files: Vec::new(),
         },
         ..Settings::default()

@@ -627,7 +627,9 @@ fn taken(component: &[u8]) -> Result<Snapshot, WithoutSnapshot> {
         .memory_reservation(MEMORY)
         .memory_reservation_for_growth(0)
         .memory_guard_size(64 << 10);
-    let limiter = StoreLimitsBuilder::new().memory_size(MEMORY as usize).build();
+    let limiter = StoreLimitsBuilder::new()
+        .memory_size(MEMORY as usize)
+        .build();
     snapshot::take(component, config, limiter, |_, _| Ok(()))
 }
 
@@ -640,8 +642,7 @@ fn differences(seed: u64, counts: &mut Counts) -> Vec<&'static str> {
     // The others are refused when they say something: it is enough to see that of some.
     let is_asked = snapshot::has_start(&component) && (has.quiet || seed.is_multiple_of(8));
     // As in its process: wizer panics about what it does not know.
-    let taken =
-        is_asked.then(|| catch_unwind(AssertUnwindSafe(|| taken(&component))).ok());
+    let taken = is_asked.then(|| catch_unwind(AssertUnwindSafe(|| taken(&component))).ok());
     let snapshot = taken
         .flatten()
         .and_then(Result::ok)

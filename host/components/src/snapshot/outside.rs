@@ -14,7 +14,6 @@ use wasmtime::component::{
 };
 use wasmtime::{ResourceLimiter, StoreContextMut, bail};
 
-
 /// How the reason of a refusal begins.
 const REFUSED: &str = "its start";
 

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::delivery::text::{printable, truncated};
-use crate::effects::stand_in::{Answering, Asked};
+use crate::grants::http::stand_in::{Answering, Asked};
 
 /// The most requests of an attempt that are named.
 const SEEN_MAX: usize = 100;

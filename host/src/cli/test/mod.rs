@@ -9,7 +9,7 @@ use crate::cli::flags::{Flags, Tested};
 use crate::cli::invoke::{Verdict, call};
 use crate::cli::{Exit, Failure, Variables, block_on, effects, output};
 use crate::host::component;
-use crate::sandbox::{Outside, Sandbox, Slot};
+use crate::sandbox::{Sandbox, Slot};
 
 mod answers;
 mod cases;
@@ -74,15 +74,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let (mut settings, mut effects) = args.flags.collect(variables).sandbox_and_effects()?;
+    let (mut settings, mut providers) = args.flags.collect(variables).sandbox_and_providers()?;
     settings.concurrency = 1;
     let cases = cases::read(&args.cases)?;
     let answers = Answers::default();
-    if let Some(effects) = &mut effects
+    if let Some(providers) = &mut providers
         && cases.iter().any(|case| !case.http.is_empty())
     {
-        *effects = effects.answered_by(answers.answering());
-        settings.grants.outside = Some(Outside(Arc::new(effects.clone())));
+        *providers = providers.answered_by(answers.answering());
+        settings.grants.provided = providers.provided();
     }
     let keys = settings.grants.key_value.as_ref();
     let prefix = keys.map(|keys| Arc::clone(&keys.prefix));
@@ -102,9 +102,9 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let mut passed = 0;
         for case in &cases {
             answers.begin(&case.http);
-            if let Some(effects) = &effects {
+            if let Some(providers) = &providers {
                 let values = case.key_value.iter();
-                effects
+                providers
                     .try_with(values.map(|(key, value)| (format!("{prefix}{key}"), value.clone())));
             }
             let good = try_case(&sandbox, &mut slot, (case, &prefix), &answers, args.json).await?;

@@ -7,10 +7,13 @@ use crate::config::settings::queue::AT_LEAST_ONCE;
 use crate::config::settings::{section, up_to};
 use crate::config::value::ByteSize;
 use crate::delivery::key_value::KeyRules;
-use crate::effects::rules::{HttpRule, SecretRule, TcpRule};
+use crate::grants::configuration::rules::Values;
+use crate::grants::files::rules::Directory;
+use crate::grants::http::rules::HttpRule;
+use crate::grants::secrets::rules::SecretRule;
+use crate::grants::tcp::rules::TcpRule;
 use crate::outgoing::outbox::Mode;
 use crate::publish::Destination;
-use crate::sandbox::{Directory, Values};
 
 section! { "Grants";
     /// Grant `wasi:config/store`, with these values. Without the grant, a component that imports it is

@@ -8,7 +8,7 @@
 pub(super) mod run;
 pub(super) mod spin;
 pub(super) mod sqs;
-pub(super) mod wasmcloud;
+pub(crate) mod wasmcloud;
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ pub(in crate::sandbox) type HandleMessage =
     TypedFunc<(&'static Message<'static>,), (Result<(), String>,)>;
 
 /// The header that says where an answer is expected.
-pub(in crate::sandbox) const REPLY_TO: &str = "reply-to";
+pub(crate) const REPLY_TO: &str = "reply-to";
 
 /// `types.broker-message`.
 #[derive(ComponentType, Lower)]

@@ -1,0 +1,606 @@
+//! HTTP requests: one pool of connections for each rule, within the limits of the rule.
+//!
+//! A pool belongs to one rule, because pools find a connection by its authority: a rule that names an
+//! internal address must not lend its connection to another one.
+
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_rustls::TlsConnector;
+
+use super::connect::{Connector, Line};
+use super::provider::{Body, HttpError};
+use super::rules::{HttpRule, Part, Template};
+use super::stand_in::Answering;
+use super::target::Target;
+use crate::delivery::effect::message_name;
+use crate::delivery::text::{hex, printable, truncated};
+use crate::grants::context::Origin;
+use crate::grants::network::names::bounded;
+use crate::grants::secrets::reader::Secrets;
+use crate::redis::names::Names;
+use crate::telemetry::rules::{RequestEnd, RuleCounts};
+
+/// A connection that was not used for this long is closed.
+const IDLE: Duration = Duration::from_secs(30);
+/// The most servers of one rule with open connections (`*.example.com`).
+const SEATS_MAX: usize = 64;
+/// Headers of one request, and their bytes.
+const HEADERS_MAX: usize = 100;
+const HEADER_BYTES_MAX: usize = 64 << 10;
+/// The most bytes that a connection has read and the guest has not; the headers of a response are among them.
+const UNREAD_MAX: usize = 128 << 10;
+/// The most bytes of the headers of a response, and of a body that waits to be sent, by HTTP/2; and of what a server
+/// may send before it is read: each window begins with almost as much, by the protocol.
+const H2_MAX: u32 = 64 << 10;
+/// The longest idempotency key that is readable. Services accept 255 bytes.
+const KEY_MAX: usize = 200;
+
+/// Headers that belong to the connection: the host sets them, or nobody.
+const CONNECTION_HEADERS: [&str; 11] = [
+    "connection",
+    "expect",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// A request that a rule allows.
+pub(super) struct Allowed<'a> {
+    pub(super) origin: &'a Origin,
+    pub(super) ordinal: u32,
+    pub(super) group: Option<&'a str>,
+    pub(super) method: Method,
+    pub(super) target: Target,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Body,
+    pub(super) deadline: Instant,
+}
+
+/// The headers of a guest, checked. The error says what is wrong.
+pub(super) fn headers(
+    written: &[(String, Bytes)],
+    target: &Target,
+    body: &Body,
+) -> Result<HeaderMap, String> {
+    let bytes: usize = written.iter().map(|(n, v)| n.len() + v.len()).sum();
+    if written.len() > HEADERS_MAX || bytes > HEADER_BYTES_MAX {
+        return Err(format!(
+            "there are more than {HEADERS_MAX} headers, or more than {HEADER_BYTES_MAX} bytes of them"
+        ));
+    }
+    let mut headers = HeaderMap::with_capacity(written.len());
+    for (name, value) in written {
+        let shown = || printable(truncated(name, 64));
+        let known = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| format!("the name of the header `{}` is not valid", shown()))?;
+        let value = HeaderValue::from_maybe_shared(value.clone())
+            .map_err(|_| format!("the value of the header `{}` is not valid", shown()))?;
+        if known == HOST {
+            if value
+                .as_bytes()
+                .eq_ignore_ascii_case(target.authority().as_bytes())
+            {
+                continue;
+            }
+            return Err("the header `host` is not the host of the URL".to_owned());
+        }
+        if CONNECTION_HEADERS.contains(&known.as_str()) {
+            return Err(format!("the header `{known}` belongs to the connection"));
+        }
+        if known == CONTENT_LENGTH {
+            let digits = value.to_str().ok();
+            let digits = digits.filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+            let length = digits.and_then(|digits| digits.parse::<u64>().ok());
+            let length = length.ok_or("`content-length` is not a number")?;
+            match body.size_hint().exact() {
+                Some(size) if size != length => {
+                    return Err("`content-length` is not the length of the body".to_owned());
+                }
+                // It is set for a body that is there as a whole.
+                Some(_) => continue,
+                None if headers.contains_key(CONTENT_LENGTH) => {
+                    return Err("`content-length` is there twice".to_owned());
+                }
+                None => {}
+            }
+        }
+        headers.append(known, value);
+    }
+    Ok(headers)
+}
+
+/// The connections of one rule.
+pub(in crate::grants) struct Pool {
+    pub(super) rule: HttpRule,
+    index: usize,
+    counts: Arc<RuleCounts>,
+    line: Arc<Line>,
+    in_flight: Arc<Semaphore>,
+    seats: Mutex<HashMap<String, Seat>>,
+}
+
+/// The connections to one server.
+struct Seat {
+    client: Client<Connector, Body>,
+    users: usize,
+    used: Instant,
+}
+
+impl Pool {
+    pub(super) fn new(
+        rule: HttpRule,
+        index: usize,
+        counts: &Arc<RuleCounts>,
+        tls: Option<TlsConnector>,
+        names: Names,
+        answering: Option<&Answering>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            line: Arc::new(Line {
+                pattern: rule.host.clone(),
+                reach: rule.reach.clone(),
+                tls,
+                connections: Arc::new(Semaphore::new(rule.connections)),
+                names,
+                answering: answering.cloned(),
+            }),
+            in_flight: Arc::new(Semaphore::new(rule.in_flight)),
+            seats: Mutex::default(),
+            counts: Arc::clone(counts),
+            index,
+            rule,
+        })
+    }
+
+    /// Send a request, within the limits of the rule.
+    pub(super) async fn send(
+        self: Arc<Self>,
+        allowed: Allowed<'_>,
+        secrets: &Secrets,
+    ) -> Result<Response<Body>, HttpError> {
+        let mut tally = Tally {
+            end: RequestEnd::Cancelled,
+            pool: Arc::clone(&self),
+            in_flight: None,
+            authority: None,
+        };
+        let deadline = allowed.deadline;
+        let exchange = self.exchange(allowed, secrets, &mut tally);
+        let result = tokio::time::timeout_at(deadline, exchange)
+            .await
+            .unwrap_or(Err(HttpError::Timeout));
+        match result {
+            Ok(response) => {
+                tally.end = RequestEnd::of_status(response.status().as_u16());
+                let max = self.rule.response_max;
+                if response.body().size_hint().lower() > max {
+                    tally.end = RequestEnd::TooLarge;
+                    return Err(HttpError::TooLarge(max));
+                }
+                Ok(response.map(|body| {
+                    Body::new(Bounded {
+                        tally: (!body.is_end_stream()).then_some(tally),
+                        body,
+                        left: max,
+                        max,
+                        deadline: Box::pin(sleep_until(deadline)),
+                    })
+                }))
+            }
+            Err(error) => {
+                tally.end = end_of(&error);
+                Err(error)
+            }
+        }
+    }
+
+    async fn exchange(
+        self: &Arc<Self>,
+        mut allowed: Allowed<'_>,
+        secrets: &Secrets,
+        tally: &mut Tally,
+    ) -> Result<Response<Incoming>, HttpError> {
+        let permit = Arc::clone(&self.in_flight).acquire_owned().await;
+        tally.in_flight = permit.ok();
+        let uri = allowed.target.uri();
+        let uri =
+            uri.map_err(|error| HttpError::Denied(format!("the URL is not valid: {error}")))?;
+        allowed.add_headers(&self.rule, secrets).await?;
+        let mut request = Request::new(allowed.body);
+        *request.method_mut() = allowed.method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = allowed.headers;
+        let authority = allowed.target.authority();
+        let client = self.sit(&authority);
+        tally.authority = Some(authority);
+        let began = Instant::now();
+        let response = client.request(request).await;
+        let response = response.map_err(|error| of_client(&error))?;
+        self.counts.http[self.index].answered(began.elapsed());
+        within_headers(response.headers())?;
+        Ok(response)
+    }
+
+    /// The connections to a server. They are in use until the request has ended.
+    fn sit(&self, authority: &str) -> Client<Connector, Body> {
+        let mut seats = self.seats.lock();
+        let is_full = self.line.connections.available_permits() == 0;
+        if is_full || (seats.len() >= SEATS_MAX && !seats.contains_key(authority)) {
+            // Idle connections to another server would keep this one waiting.
+            let idle = seats
+                .iter()
+                .filter(|(a, seat)| seat.users == 0 && *a != authority);
+            let oldest = idle
+                .min_by_key(|(_, seat)| seat.used)
+                .map(|(a, _)| a.clone());
+            oldest.and_then(|oldest| seats.remove(&oldest));
+        }
+        let seat = seats.entry(authority.to_owned()).or_insert_with(|| Seat {
+            client: self.client(),
+            users: 0,
+            used: Instant::now(),
+        });
+        seat.users += 1;
+        seat.used = Instant::now();
+        seat.client.clone()
+    }
+
+    fn client(&self) -> Client<Connector, Body> {
+        Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(self.rule.connections)
+            .http1_max_buf_size(UNREAD_MAX)
+            .http1_max_headers(HEADERS_MAX)
+            .http2_max_header_list_size(H2_MAX)
+            .http2_initial_stream_window_size(H2_MAX)
+            .http2_initial_connection_window_size(H2_MAX)
+            .http2_max_send_buf_size(H2_MAX as usize)
+            .build(Connector(Arc::clone(&self.line)))
+    }
+}
+
+/// One request, counted at its end: when its response is read, or nobody waits for it any more.
+struct Tally {
+    end: RequestEnd,
+    pool: Arc<Pool>,
+    in_flight: Option<OwnedSemaphorePermit>,
+    /// The server whose connections it uses.
+    authority: Option<String>,
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        drop(self.in_flight.take());
+        if let Some(authority) = &self.authority
+            && let Some(seat) = self.pool.seats.lock().get_mut(authority)
+        {
+            seat.users = seat.users.saturating_sub(1);
+        }
+        self.pool.counts.http[self.pool.index].ended(self.end);
+    }
+}
+
+fn end_of(error: &HttpError) -> RequestEnd {
+    match error {
+        HttpError::Denied(_) => RequestEnd::Denied,
+        HttpError::Dns(_) => RequestEnd::Dns,
+        HttpError::Connect(_) => RequestEnd::Connect,
+        HttpError::Tls(_) => RequestEnd::Tls,
+        HttpError::Timeout => RequestEnd::Timeout,
+        HttpError::TooLarge(_) => RequestEnd::TooLarge,
+        HttpError::Protocol(_) => RequestEnd::Protocol,
+    }
+}
+
+impl Allowed<'_> {
+    /// Add the headers of the host.
+    async fn add_headers(&mut self, rule: &HttpRule, secrets: &Secrets) -> Result<(), HttpError> {
+        let headers = &mut self.headers;
+        let changes_nothing = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
+        if let Some(name) = &rule.idempotency_key {
+            let suffix = headers.remove(name);
+            if !changes_nothing.contains(&self.method) {
+                let suffix = suffix.as_ref().map(HeaderValue::as_bytes);
+                let key = idempotency_key(self.group, self.origin, self.ordinal, suffix);
+                let key = HeaderValue::try_from(key);
+                headers.insert(name, key.map_err(|e| HttpError::Denied(e.to_string()))?);
+            }
+        }
+        if rule.traceparent && !headers.contains_key("traceparent") {
+            for (name, value) in [
+                ("traceparent", &self.origin.traceparent),
+                ("tracestate", &self.origin.tracestate),
+            ] {
+                let value = value
+                    .clone()
+                    .and_then(|v| HeaderValue::from_maybe_shared(v).ok());
+                if let Some(value) = value {
+                    headers.insert(name, value);
+                }
+            }
+        }
+        for (name, template) in &rule.headers {
+            headers.insert(name, fill(template, name, secrets).await?);
+        }
+        Ok(())
+    }
+}
+
+/// The value of a header with its secrets. It is never shown.
+async fn fill(
+    template: &Template,
+    name: &HeaderName,
+    secrets: &Secrets,
+) -> Result<HeaderValue, HttpError> {
+    let denied = |why: String| HttpError::Denied(format!("the header `{name}` of the rule: {why}"));
+    let mut text = String::new();
+    for part in template.parts() {
+        match part {
+            Part::Text(part) => text.push_str(part),
+            Part::Secret(secret) => {
+                let secret = secrets.get(secret).await;
+                text.push_str(secret.map_err(|error| denied(error.to_string()))?.reveal());
+            }
+        }
+    }
+    let value = HeaderValue::try_from(text);
+    let mut value = value
+        .map_err(|_| denied("a secret holds a character that no header may have".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The key of a request: the same in every attempt at the message, another for each request of one, and of no
+/// other message. `suffix` takes the place of the ordinal, if the order of a guest's requests varies.
+fn idempotency_key(
+    group: Option<&str>,
+    origin: &Origin,
+    ordinal: u32,
+    suffix: Option<&[u8]>,
+) -> String {
+    let mut key = message_name(&origin.queue, group, &origin.message_id).into_bytes();
+    match suffix {
+        Some(suffix) => {
+            key.extend_from_slice(b"#=");
+            // The id ends at the last `#`, whatever is in it.
+            key.extend(suffix.iter().flat_map(|byte| match byte {
+                b'#' => &b"%23"[..],
+                b'%' => b"%25",
+                byte => std::slice::from_ref(byte),
+            }));
+        }
+        None => key.extend_from_slice(format!("#{ordinal}").as_bytes()),
+    }
+    let is_plain = |b: &u8| b.is_ascii_graphic() && *b != b'"' && *b != b'\\';
+    match String::from_utf8(key) {
+        Ok(key) if key.len() <= KEY_MAX && key.bytes().all(|b| is_plain(&b)) => key,
+        Ok(key) => digest(key.as_bytes()),
+        Err(error) => digest(error.as_bytes()),
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    format!("sha256-{}", hex(&Sha256::digest(bytes)))
+}
+
+/// Why the client has no response.
+fn of_client(error: &ClientError) -> HttpError {
+    let mut source = error.source();
+    let mut detail = error.to_string();
+    while let Some(cause) = source {
+        // The connection failed, or the guest did not finish its body.
+        if let Some(error) = cause.downcast_ref::<HttpError>() {
+            return error.clone();
+        }
+        detail = cause.to_string();
+        source = cause.source();
+    }
+    let detail = bounded(&detail);
+    match error.is_connect() {
+        true => HttpError::Connect(detail),
+        false => HttpError::Protocol(detail),
+    }
+}
+
+/// Each header takes more memory than its bytes.
+fn within_headers(headers: &HeaderMap) -> Result<(), HttpError> {
+    match headers.len() <= HEADERS_MAX {
+        true => Ok(()),
+        false => Err(HttpError::Protocol(format!(
+            "the response has more than {HEADERS_MAX} headers"
+        ))),
+    }
+}
+
+/// The body of a response, within the size and the time of its rule.
+struct Bounded {
+    body: Incoming,
+    left: u64,
+    max: u64,
+    deadline: Pin<Box<Sleep>>,
+    /// `None` when it is over: then it holds no place any more.
+    tally: Option<Tally>,
+}
+
+impl Bounded {
+    fn fail(&mut self, error: HttpError) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        if let Some(mut tally) = self.tally.take() {
+            tally.end = end_of(&error);
+        }
+        Poll::Ready(Some(Err(error)))
+    }
+}
+
+impl http_body::Body for Bounded {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        if self.tally.is_none() {
+            return Poll::Ready(None);
+        }
+        if self.deadline.as_mut().poll(cx).is_ready() {
+            return self.fail(HttpError::Timeout);
+        }
+        match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            None => {
+                self.tally = None;
+                Poll::Ready(None)
+            }
+            Some(Err(error)) => {
+                let detail = bounded(&error.to_string());
+                self.fail(HttpError::Protocol(detail))
+            }
+            Some(Ok(frame)) => {
+                if let Some(Err(error)) = frame.trailers_ref().map(within_headers) {
+                    return self.fail(error);
+                }
+                let size = frame.data_ref().map_or(0, |data| data.len() as u64);
+                if size > self.left {
+                    let max = self.max;
+                    return self.fail(HttpError::TooLarge(max));
+                }
+                self.left -= size;
+                Poll::Ready(Some(Ok(frame)))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.tally.is_none() || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(id: &str) -> Origin {
+        Origin {
+            message_id: id.into(),
+            queue: "orders".into(),
+            attempt: 1,
+            messages: 1,
+            deadline: std::time::Instant::now(),
+            traceparent: None,
+            tracestate: None,
+            handler: "sha256:0".into(),
+        }
+    }
+
+    #[test]
+    fn an_idempotency_key_differs_by_request_and_not_by_attempt() {
+        let first = idempotency_key(Some("billing"), &origin("1-1"), 1, None);
+        assert_eq!(first, "orders/billing/1-1#1");
+        let again = Origin {
+            attempt: 7,
+            ..origin("1-1")
+        };
+        assert_eq!(idempotency_key(Some("billing"), &again, 1, None), first);
+        let second = idempotency_key(Some("billing"), &origin("1-1"), 2, None);
+        let other = idempotency_key(Some("other"), &origin("1-1"), 1, None);
+        let named = idempotency_key(Some("billing"), &origin("1-1"), 1, Some(b"1"));
+        let keys = [&first, &second, &other, &named];
+        let unique: std::collections::BTreeSet<_> = keys.iter().collect();
+        assert_eq!(unique.len(), keys.len(), "{keys:?}");
+        // An id that a producer has chosen cannot break out of the header.
+        for id in ["a\r\nx: y", "\u{e9}", "a\"b", &"x".repeat(300)] {
+            let key = idempotency_key(None, &origin(id), 1, None);
+            assert!(key.starts_with("sha256-") && key.len() == 71, "{key}");
+        }
+    }
+
+    #[test]
+    fn no_message_can_send_the_idempotency_key_of_another_one() {
+        let mut keys = std::collections::BTreeMap::new();
+        let (queues, groups) = (["q", "q/a", "q%2Fa"], ["a", "a/b", "a%2Fb", "b"]);
+        let ids = [
+            "1", "1#=x", "1#1", "1#=x#1", "1#", "1#=", "b/1", "a/b/1", "1%23=x",
+        ];
+        let suffixes = ["x", "1", "", "#1", "x#1", "x%231", "%", "=", "x#=x"];
+        for (queue, group) in queues.iter().flat_map(|q| groups.map(|g| (q, g))) {
+            for id in ids {
+                let origin = Origin {
+                    queue: (*queue).into(),
+                    ..origin(id)
+                };
+                let numbered = (1..3).map(|n| idempotency_key(Some(group), &origin, n, None));
+                let named =
+                    suffixes.map(|s| idempotency_key(Some(group), &origin, 1, Some(s.as_bytes())));
+                for key in numbered.chain(named) {
+                    let other = keys.insert(key.clone(), (queue, group, id));
+                    assert_eq!(other, None, "{key} of {queue} {group} {id}");
+                }
+            }
+        }
+        // A guest may name two of its own requests alike, and nothing else changes.
+        let key =
+            |suffix: &[u8]| idempotency_key(Some("g"), &origin("orders/g/1-1#2"), 1, Some(suffix));
+        assert_eq!(key(b"charge-7"), "orders/g/orders/g/1-1#2#=charge-7");
+    }
+
+    #[test]
+    fn headers_that_belong_to_the_connection_are_refused() {
+        let target = Target::parse("https://api.example.com:8443/").unwrap();
+        let check = |name: &str, value: &str| {
+            let value = Bytes::copy_from_slice(value.as_bytes());
+            headers(&[(name.to_owned(), value)], &target, &Body::default())
+        };
+        for (name, value) in [
+            ("Host", "evil.example.com"),
+            ("host", "api.example.com"),
+            ("Transfer-Encoding", "chunked"),
+            ("connection", "keep-alive"),
+            ("te", "trailers"),
+            ("upgrade", "h2c"),
+            ("content-length", "7"),
+            ("content-length", "+0"),
+            ("x", "a\r\nhost: evil"),
+            ("x", "a\nb"),
+            ("x", "a\0b"),
+            ("x\r\ny", "z"),
+            ("x y", "z"),
+            ("x:", "z"),
+            ("", "z"),
+        ] {
+            assert!(check(name, value).is_err(), "{name}: {value}");
+        }
+        assert!(check("HOST", "API.example.com:8443").unwrap().is_empty());
+        assert_eq!(check("X-Ok", "caf\u{e9}").unwrap().len(), 1);
+        let many = vec![("a".to_owned(), Bytes::new()); HEADERS_MAX + 1];
+        assert!(headers(&many, &target, &Body::default()).is_err());
+        let large = [("a".to_owned(), Bytes::from(vec![b'x'; HEADER_BYTES_MAX]))];
+        assert!(headers(&large, &target, &Body::default()).is_err());
+    }
+}

@@ -1,0 +1,230 @@
+//! HTTP requests of guests: their provider, and the requests of one attempt.
+//!
+//! Requests end with their attempt, and so do the responses that its guest left unread.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use parking_lot::Mutex;
+
+use crate::grants::context::{Context, NO_MESSAGE, Origin};
+use crate::grants::steps;
+
+/// A body of a request or of a response.
+pub type Body = UnsyncBoxBody<Bytes, HttpError>;
+
+/// An HTTP request of a guest, as the guest wrote it: nothing is checked.
+#[derive(Debug)]
+pub struct HttpRequest {
+    /// The method.
+    pub method: String,
+    /// The URL.
+    pub url: String,
+    /// The headers, in order.
+    pub headers: Vec<(String, Bytes)>,
+    /// The body.
+    pub body: Body,
+    /// The longest time for the whole response.
+    pub timeout: Option<Duration>,
+}
+
+/// Why a request has no response: `http.error`. The texts are for the guest: they hold no secret.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum HttpError {
+    /// No rule allows it, or it is not valid. Nothing was sent.
+    #[error("denied: {0}")]
+    Denied(String),
+    /// The name has no address.
+    #[error("dns: {0}")]
+    Dns(String),
+    /// No connection.
+    #[error("connect: {0}")]
+    Connect(String),
+    /// No encryption that is accepted.
+    #[error("tls: {0}")]
+    Tls(String),
+    /// The time was over, or the attempt ended.
+    #[error("timeout")]
+    Timeout,
+    /// The response is larger than this many bytes.
+    #[error("the response has more than {0} bytes")]
+    TooLarge(u64),
+    /// The connection broke, or the answer is not HTTP.
+    #[error("protocol: {0}")]
+    Protocol(String),
+}
+
+impl HttpError {
+    /// One word, for `error.type`.
+    const fn label(&self) -> &'static str {
+        match self {
+            Self::Denied(_) => "denied",
+            Self::Dns(_) => "dns",
+            Self::Connect(_) => "connect",
+            Self::Tls(_) => "tls",
+            Self::Timeout => "timeout",
+            Self::TooLarge(_) => "too-large",
+            Self::Protocol(_) => "protocol",
+        }
+    }
+}
+
+/// Sends the requests of guests.
+#[async_trait]
+pub trait Provider: fmt::Debug + Send + Sync {
+    /// The problems of what the grant names, for the operator. Reads files.
+    fn check(&self) -> Vec<String>;
+
+    /// Why a handler of batches cannot have the grant.
+    fn refuses_batches(&self) -> Option<String>;
+
+    /// Send a request. `ordinal` is its number in the attempt, from 1.
+    async fn send(
+        &self,
+        origin: &Origin,
+        ordinal: u32,
+        request: HttpRequest,
+    ) -> Result<http::Response<Body>, HttpError>;
+}
+
+/// The requests of one attempt.
+pub(crate) struct Requests {
+    context: Arc<Context>,
+    provider: Arc<dyn Provider>,
+    sent: AtomicU32,
+    /// The bodies of responses that are not read to their end.
+    unread: Mutex<Vec<Unread>>,
+}
+
+/// A body that its attempt can take away.
+type Unread = Arc<Mutex<Option<Body>>>;
+
+impl Requests {
+    pub(in crate::grants) fn new(
+        context: &Arc<Context>,
+        provider: &Arc<dyn Provider>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            context: Arc::clone(context),
+            provider: Arc::clone(provider),
+            sent: AtomicU32::new(0),
+            unread: Mutex::default(),
+        })
+    }
+
+    /// The attempt has ended: take the bodies away.
+    pub(in crate::grants) fn end(&self) {
+        let unread = std::mem::take(&mut *self.unread.lock());
+        for body in unread {
+            drop(body.lock().take());
+        }
+    }
+
+    /// Send a request, which ends with the attempt. Its number is that of this call, whenever the
+    /// future runs.
+    pub(crate) fn send(
+        self: Arc<Self>,
+        request: HttpRequest,
+    ) -> impl Future<Output = Result<http::Response<Body>, HttpError>> + Send + 'static {
+        let ordinal = self.sent.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        self.send_as(ordinal, request)
+    }
+
+    async fn send_as(
+        self: Arc<Self>,
+        ordinal: u32,
+        request: HttpRequest,
+    ) -> Result<http::Response<Body>, HttpError> {
+        let context = &self.context;
+        if context.is_trial() {
+            return Err(HttpError::Denied(NO_MESSAGE.to_owned()));
+        }
+        if ordinal > context.requests_max {
+            let max = context.requests_max;
+            let why = format!("the attempt has sent {max} requests (limit `requests`)");
+            return Err(HttpError::Denied(why));
+        }
+        let ending = context.ending();
+        let mut recording = context.record(|| steps::of_request(&request.method, &request.url));
+        let recorded = recording.as_ref().map(|recording| Origin {
+            traceparent: Some(Bytes::from(recording.trace().to_string())),
+            ..context.origin.clone()
+        });
+        let origin = recorded.as_ref().unwrap_or(&context.origin);
+        let sending = self.provider.send(origin, ordinal, request);
+        let response = tokio::select! {
+            biased;
+            () = ending => Err(HttpError::Timeout),
+            response = sending => response,
+        };
+        if let (Some(recording), Ok(response)) = (&mut recording, &response) {
+            recording.answered(response.status().as_u16());
+        }
+        if let Some(recording) = recording {
+            recording.end(response.as_ref().err().map(HttpError::label));
+        }
+        Ok(response?.map(|body| self.watched(body)))
+    }
+
+    /// The body, which ends with the attempt.
+    fn watched(&self, body: Body) -> Body {
+        if body.is_end_stream() {
+            return body;
+        }
+        let body: Unread = Arc::new(Mutex::new(Some(body)));
+        let mut unread = self.unread.lock();
+        // Those that only this list holds were dropped by the guest, or read to their end.
+        unread.retain(|body| Arc::strong_count(body) > 1 && body.lock().is_some());
+        unread.push(Arc::clone(&body));
+        drop(unread);
+        if self.context.has_ended() {
+            drop(body.lock().take());
+        }
+        Body::new(Watched(body))
+    }
+}
+
+/// A body that ends with an error when its attempt has taken it away.
+struct Watched(Unread);
+
+impl http_body::Body for Watched {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        let mut body = self.0.lock();
+        match &mut *body {
+            Some(body) => Pin::new(body).poll_frame(cx),
+            None => Poll::Ready(Some(Err(HttpError::Timeout))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        let body = self.0.lock();
+        body.as_ref().is_some_and(http_body::Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let body = self.0.lock();
+        body.as_ref()
+            .map(http_body::Body::size_hint)
+            .unwrap_or_default()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        drop(self.0.lock().take());
+    }
+}

@@ -1,0 +1,47 @@
+//! Secrets that a guest may read: their provider, and what one attempt may ask of it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::grants::context::{Context, NO_MESSAGE, Origin};
+
+/// Has the secrets.
+#[async_trait]
+pub trait Provider: fmt::Debug + Send + Sync {
+    /// The problems of what the grant names, for the operator. Reads files.
+    fn check(&self) -> Vec<String>;
+
+    /// Whether guests may read one.
+    fn exposes(&self) -> bool;
+
+    /// The value of a secret that the guest may read. The error is for the guest.
+    async fn secret(&self, origin: &Origin, name: &str) -> Result<String, String>;
+}
+
+/// The secrets of one attempt.
+pub(crate) struct Exposed {
+    context: Arc<Context>,
+    provider: Arc<dyn Provider>,
+}
+
+impl Exposed {
+    pub(in crate::grants) fn new(
+        context: &Arc<Context>,
+        provider: &Arc<dyn Provider>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            context: Arc::clone(context),
+            provider: Arc::clone(provider),
+        })
+    }
+
+    /// The value of this secret. The error is for the guest.
+    pub(crate) async fn get(&self, name: &str) -> Result<String, String> {
+        if self.context.is_trial() {
+            return Err(NO_MESSAGE.to_owned());
+        }
+        self.provider.secret(&self.context.origin, name).await
+    }
+}
