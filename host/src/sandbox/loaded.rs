@@ -19,8 +19,6 @@ pub(crate) struct Loaded {
     pub(crate) reuse: Reuse,
     /// Unique in this process.
     pub(crate) generation: u64,
-    /// Code of the component may run while an instance is made.
-    pub(crate) starts: bool,
     pub(crate) description: Description,
 }
 
