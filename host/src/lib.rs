@@ -50,10 +50,10 @@ pub mod regular_file;
 pub mod rollout;
 pub mod runtime;
 pub mod sandbox;
-mod sync;
 pub mod telemetry;
 mod tls;
 pub mod trial;
 pub mod ui;
+pub mod workbench;
 
 pub use hostler_core::{delivery, wire};

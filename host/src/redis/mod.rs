@@ -5,7 +5,6 @@
 //! connect again by themselves. Scripts are files (`lua/*.lua`) that state their KEYS, ARGV, reply and
 //! atomicity; their shared parts are files of `lua/parts`. Rust never builds script text.
 
-pub(crate) mod bare;
 pub mod connection;
 pub(crate) mod copy;
 pub mod embedded;

@@ -54,7 +54,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use call::{BatchEffects, BatchReport, Call, Report};
+pub use call::{BatchReport, Call, Report};
 pub use cancelled::Cancelled;
 pub use compile::Start;
 pub use error::LoadError;
