@@ -468,12 +468,9 @@ fuzz-corpus: setup-fuzz
 BENCH_GUESTS := guest-examples/rust/target/wasm32-wasip2/release
 BENCH_DOCS := $(if $(SMOKE),target/bench/docs,docs)
 BENCH = tests/bench/suite/target/release/suite --hostler $(or $(HOSTLER),target/release/hostler) \
-  --bare tests/bench/bare/target/release/bare --guests $(BENCH_GUESTS) --docs $(BENCH_DOCS) $(if $(SMOKE),--quick)
+  --guests $(BENCH_GUESTS) --docs $(BENCH_DOCS) $(if $(SMOKE),--quick)
 
 bench-programs: $(if $(HOSTLER),,host) guests-test guest-rust-batch setup-redis
-	$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path tests/bench/answers/Cargo.toml \
-	  --target-dir guest-examples/rust/target
-	$(CARGO) build --release --locked --manifest-path tests/bench/bare/Cargo.toml
 	$(CARGO) build --release --locked --manifest-path tests/bench/suite/Cargo.toml
 	@mkdir -p $(BENCH_DOCS) && { test $(BENCH_DOCS) = docs || cp docs/performance.md $(BENCH_DOCS); }
 
@@ -561,6 +558,6 @@ clean:
 	$(CARGO) clean
 	rm -rf guest-examples/*/target guest-examples/*/build guest-examples/*/handler.wasm guest-examples/programs/*.wasm tests/guests-programs/*.wasm tests/guests-programs/build guest-examples/*/node_modules \
 	  guest-examples/zig/.zig-cache tests/interop/target \
-	  tests/bench/bare/target tests/bench/peers/target tests/bench/suite/target tests/fuzz/target tests/browser/target .hostler .toolchains dist
+	  tests/bench/peers/target tests/bench/suite/target tests/fuzz/target tests/browser/target .hostler .toolchains dist
 
 include packaging/dist.mk

@@ -55,12 +55,12 @@ pub mod runtime;
 pub mod sandbox;
 #[cfg(test)]
 mod scripts;
-mod sync;
 pub mod telemetry;
 mod tls;
 pub mod trial;
 pub mod ui;
 pub mod values;
+pub mod workbench;
 
 pub use hostler_core::{delivery, wire};
 pub use hostler_publish as publish;

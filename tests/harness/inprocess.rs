@@ -80,24 +80,11 @@ impl Handler for Script {
 
     async fn run<'a>(&'a self, _slot: &'a mut (), call: Call<'a>) -> Report {
         let outcome = self.act(call).await;
-        report(outcome, self.digest(), call.began.elapsed())
+        Report::new(outcome, self.digest(), call.began.elapsed())
     }
 
     fn digest(&self) -> Arc<str> {
         Arc::from("script")
-    }
-}
-
-/// The report of a handler that writes nothing and has no effects.
-pub fn report(outcome: Outcome, digest: Arc<str>, took: Duration) -> Report {
-    Report {
-        outcome,
-        digest,
-        log_bytes_dropped: 0,
-        effects: None,
-        log: None,
-        trace: None,
-        took,
     }
 }
 

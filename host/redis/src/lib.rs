@@ -4,7 +4,6 @@
 //! A [`connection::Connector`] makes [`connection::Link`]s, which send commands within a deadline and
 //! connect again by themselves. A [`script::Script`] is a value, which the room that calls it declares.
 
-pub mod bare;
 pub mod connection;
 pub mod error;
 pub mod hint;

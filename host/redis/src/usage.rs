@@ -1,17 +1,12 @@
-//! The CPU time of a server, the least that a consumer can do, and the removal of temporary keys: for
-//! `hostler bench`.
+//! The CPU time of a server, and the removal of temporary keys: for `hostler bench`.
 
 use std::time::Duration;
 
 use redis::cmd;
 
-use crate::bare;
-use crate::connection::{Connector, Link};
+use crate::connection::Link;
 use crate::error::Error;
 use crate::reply;
-
-/// The group of the plain consumer.
-const GROUP: &str = "bare";
 
 /// Ask the server for its CPU time since it started: of the process, and of the system on its behalf.
 ///
@@ -29,50 +24,6 @@ pub async fn cpu(link: &Link) -> Result<Duration, Error> {
             .ok_or_else(|| reply::invalid(COMMAND, format!("no {name}")))
     };
     Ok(seconds("used_cpu_user")? + seconds("used_cpu_sys")?)
-}
-
-/// A plain consumer of a stream, ready to begin.
-#[derive(Debug)]
-pub struct Bare {
-    reads: Link,
-    acknowledgements: Link,
-    key: String,
-}
-
-impl Bare {
-    /// Make its group, and open its connections.
-    ///
-    /// # Errors
-    /// Any of [`Error`].
-    pub async fn open(connector: &Connector, key: &str) -> Result<Self, Error> {
-        const COMMAND: &str = "XGROUP CREATE";
-        let (reads, acknowledgements) = (
-            connector.link("bare").of(key),
-            connector.link("bare").of(key),
-        );
-        let mut create = cmd("XGROUP");
-        create.arg("CREATE").arg(key).arg(GROUP).arg(0);
-        reads.call(COMMAND, create.arg("MKSTREAM")).await?;
-        acknowledgements.reach().await?;
-        Ok(Self {
-            reads,
-            acknowledgements,
-            key: key.to_owned(),
-        })
-    }
-
-    /// Read and acknowledge this many messages.
-    ///
-    /// # Errors
-    /// Any of [`Error`]; the stream has fewer messages.
-    pub async fn consume(&self, messages: u64) -> Result<(), Error> {
-        let mut reads = self.reads.plain().await?;
-        let mut acknowledgements = self.acknowledgements.plain().await?;
-        let place = (&*self.key, GROUP);
-        let consumed = bare::consume(&mut reads, &mut acknowledgements, place, messages).await;
-        let failed = |error: redis::RedisError| reply::invalid("XREADGROUP", error.to_string());
-        consumed.map(drop).map_err(failed)
-    }
 }
 
 /// Remove keys of any type; the server frees their memory in the background.

@@ -8,8 +8,9 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::Value as Json;
 
 use crate::cli::flags::{Developed, Flags};
-use crate::cli::{Exit, Failure, Variables, output, test};
+use crate::cli::{Exit, Failure, Variables, output};
 use crate::config::{self, RedisUrl};
+use crate::workbench::test;
 
 /// Write a configuration with every setting, or print the JSON Schemas of the files
 #[derive(Debug, clap::Args)]
@@ -75,7 +76,7 @@ impl Which {
     pub(super) fn schema(self) -> String {
         let schema: Json = match self {
             Self::Hostler => config::file_schema(),
-            Self::Cases => test::schema(),
+            Self::Cases => test::table_schema(),
         };
         format!("{schema:#}\n")
     }

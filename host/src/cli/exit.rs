@@ -12,6 +12,7 @@ use crate::publish;
 use crate::queue::startup::StartError;
 use crate::redis::{Class, Error as RedisError};
 use crate::telemetry::otlp;
+use crate::workbench;
 
 macro_rules! exits {
     ($($name:ident = $code:literal, $meaning:literal;)*) => {
@@ -227,6 +228,30 @@ impl From<publish::Error> for Failure {
         match error {
             publish::Error::Redis(error) => error.into(),
             error => Self::new(Exit::Usage, error),
+        }
+    }
+}
+
+impl From<workbench::Error> for Failure {
+    fn from(error: workbench::Error) -> Self {
+        use workbench::Error;
+        let what = error.to_string();
+        match error {
+            Error::Host(error) => error.into(),
+            Error::Redis(error) => error.into(),
+            Error::DeadLetters(error) => error.into(),
+            Error::Publish(_) => Self::new(Exit::Unavailable, what),
+            Error::File { source, .. } => Self {
+                what,
+                ..Self::io("", &source)
+            },
+            Error::Usage { details, hint, .. } => Self {
+                details: details.into_iter().map(|problem| (problem, None)).collect(),
+                hint,
+                ..Self::new(Exit::Usage, what)
+            },
+            Error::Handler { hint, .. } => Self::new(Exit::Component, what).hint(hint),
+            Error::Bug(_) => Self::new(Exit::Bug, what),
         }
     }
 }

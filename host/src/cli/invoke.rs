@@ -1,25 +1,20 @@
 //! `hostler invoke`: run a handler once, without Redis.
 
-use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::cli::flags::{Flags, Sandboxed};
-use crate::cli::message::{Body, Header, header, headers};
-use crate::cli::{Exit, Failure, Variables, block_on, effects, output, text};
-use crate::config::Value;
+use crate::cli::message::{Body, Header, header};
+use crate::cli::{Exit, Failure, Variables, block_on, output, text};
 use crate::delivery::message::{MESSAGE_ID, Message};
 use crate::delivery::outcome::Outcome;
-use crate::delivery::trace::Traced;
 use crate::host::component;
-use crate::sandbox::{Call, Capture, LogLine, LogSink, Report, Sandbox, Slot};
-
-/// Why there is no attempt 0.
-pub(super) const ATTEMPTS_FROM_1: &str = "attempts count from 1";
+use crate::sandbox::{LogLine, Report};
+use crate::workbench::attempt::{ATTEMPTS_FROM_1, Verdict, call};
+use crate::workbench::effects;
+use crate::workbench::message::headers;
 
 /// Run a handler once with one message, without Redis
 #[derive(Debug, clap::Args)]
@@ -119,26 +114,6 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     })
 }
 
-/// Call the handler with a message: with the number of the attempt, and the most attempts. Also what it has logged.
-pub(super) async fn call(
-    sandbox: &Sandbox,
-    slot: &mut Slot,
-    message: &Message,
-    (attempt, max_attempts): (u32, u32),
-) -> (Report, Vec<LogLine>) {
-    let capture = Capture::default();
-    let call = Call {
-        message,
-        attempt,
-        max_attempts,
-        cancelled: &Arc::default(),
-        logs: &LogSink::Capture(capture.clone()),
-        trace: Traced::default(),
-        began: std::time::Instant::now(),
-    };
-    (sandbox.call(slot, call).await, capture.take())
-}
-
 /// The shape of `--json`.
 #[derive(Serialize)]
 struct Invoked<'a> {
@@ -149,65 +124,6 @@ struct Invoked<'a> {
     #[serde(flatten)]
     effects: effects::Effects<'a>,
     logs: Vec<&'a str>,
-}
-
-/// An outcome in words. As JSON, the delay is in milliseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Verdict<'a> {
-    /// `ack`, `nack-requeue`, `drop` or `fault`.
-    pub(super) outcome: &'static str,
-    /// The delay that the handler asks for.
-    #[serde(rename = "delay_ms", serialize_with = "as_millis")]
-    pub(super) delay: Option<Duration>,
-    /// The handler's reason, or the detail of the fault.
-    pub(super) reason: Option<&'a str>,
-    /// The kind of fault.
-    pub(super) fault: Option<&'a str>,
-}
-
-fn as_millis<S: Serializer>(delay: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    delay.map(text::millis).serialize(serializer)
-}
-
-impl<'a> Verdict<'a> {
-    pub(super) fn new(outcome: &'a Outcome) -> Self {
-        let plain = |outcome| Self {
-            outcome,
-            ..Self::default()
-        };
-        match outcome {
-            Outcome::Ack => plain("ack"),
-            Outcome::NackRequeue(delay) => Self {
-                delay: *delay,
-                ..plain("nack-requeue")
-            },
-            Outcome::Drop(reason) => Self {
-                reason: reason.as_deref(),
-                ..plain("drop")
-            },
-            Outcome::Fault(fault) => Self {
-                reason: Some(&fault.detail),
-                fault: Some(fault.kind.label()),
-                ..plain("fault")
-            },
-        }
-    }
-}
-
-impl fmt::Display for Verdict<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.outcome)?;
-        if let Some(fault) = self.fault {
-            write!(f, " ({fault})")?;
-        }
-        if let Some(delay) = self.delay {
-            write!(f, " after {}", delay.show())?;
-        }
-        if let Some(reason) = self.reason {
-            write!(f, ": {reason}")?;
-        }
-        Ok(())
-    }
 }
 
 fn shown(verdict: &Verdict<'_>, report: &Report, prefix: &str, lines: &[LogLine]) -> String {

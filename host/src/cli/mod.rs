@@ -5,8 +5,7 @@
 //!
 //! - [`flags`]: flags made from the settings.
 //! - [`session`]: connecting to Redis, for every command that needs it.
-//! - [`exit`], [`output`], [`text`], `progress`, `effects`: how results, errors, progress and effects are
-//!   shown.
+//! - [`exit`], [`output`], [`text`], `progress`: how results, errors and progress are shown.
 //!
 //! stdout is data, machine-readable with `--json`; stderr is for people.
 
@@ -33,7 +32,6 @@ mod config;
 mod deploy;
 mod dev;
 mod dlq;
-mod effects;
 pub mod exit;
 mod flags;
 mod inspect;

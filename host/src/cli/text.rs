@@ -2,76 +2,15 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use ratatui::text::Span;
-
 use crate::config::Value;
-pub(super) use crate::delivery::millis::millis;
-use crate::delivery::text::printable;
+pub(super) use crate::workbench::text::{cut, micros, one_line, short, wrapped};
 
 /// Shown for a value that is not known.
 pub(super) const UNKNOWN: &str = "-";
-/// How much of a body or a detail a table shows, in characters.
-const SHORT_MAX: usize = 60;
 /// The first millisecond of the year 10000: later times cannot be written.
 const YEAR_10000_MS: u64 = 253_402_300_800_000;
 
-/// Foreign text on one line. Characters that act on a terminal are escaped.
-pub(super) fn one_line(text: &str) -> String {
-    printable(text).replace('\t', "\\t")
-}
-
-/// The same, cut after 60 characters.
-pub(super) fn short(text: &str) -> String {
-    let mut short = one_line(&text.chars().take(SHORT_MAX).collect::<String>());
-    if text.chars().nth(SHORT_MAX).is_some() {
-        short.push('…');
-    }
-    short
-}
-
-/// The columns that a text takes on a terminal.
-pub(super) fn width(text: &str) -> usize {
-    Span::raw(text).width()
-}
-
-/// Foreign text on one line of at most `max` columns.
-pub(super) fn cut(text: &str, max: usize) -> String {
-    wrapped(text, max, 1).concat()
-}
-
-/// Foreign text on at most so many lines of at most `max` columns each.
-pub(super) fn wrapped(text: &str, max: usize, lines: usize) -> Vec<String> {
-    // Characters that take no columns are bounded as well.
-    let most = 2 * max * lines;
-    let mut is_cut = text.chars().nth(most).is_some();
-    let text: String = text.chars().take(most).collect();
-    let mut wrapped = vec![String::new()];
-    for c in one_line(&text).chars() {
-        let is_last = wrapped.len() == lines;
-        let Some(line) = wrapped.last_mut() else {
-            break;
-        };
-        line.push(c);
-        if width(line) <= max {
-            continue;
-        }
-        is_cut |= is_last;
-        if is_last {
-            break;
-        }
-        line.pop();
-        wrapped.push(c.to_string());
-    }
-    if let Some(line) = wrapped.last_mut().filter(|_| is_cut) {
-        while width(line) >= max {
-            line.pop();
-        }
-        line.push('…');
-    }
-    wrapped
-}
-
-/// The same as [`one_line`], of bytes that may be no text.
+/// Foreign text on one line, of bytes that may be no text.
 pub(super) fn one_line_of(bytes: &[u8]) -> String {
     one_line(&String::from_utf8_lossy(bytes))
 }
@@ -132,11 +71,6 @@ pub(super) fn short_digest(digest: &str) -> &str {
     digest.get(..end).unwrap_or(digest)
 }
 
-/// Whole microseconds.
-pub(super) fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
 /// Parse the value of a flag as the value of a setting.
 pub(super) fn parse<T: Value>(text: &str) -> Result<T, String> {
     T::parse(text).map_err(|invalid| match invalid.hint {
@@ -148,25 +82,6 @@ pub(super) fn parse<T: Value>(text: &str) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn foreign_text_stays_on_its_line() {
-        assert_eq!(one_line("a\nb\u{1b}[1mc é"), "a\\nb\\u{1b}[1mc é");
-        assert_eq!(short(&"x".repeat(61)), format!("{}…", "x".repeat(60)));
-    }
-
-    #[test]
-    fn a_text_is_cut_after_columns_and_says_so() {
-        assert_eq!(cut("abcde", 5), "abcde");
-        assert_eq!(cut("abcdef", 5), "abcd…");
-        assert_eq!(cut("\u{6f22}\u{6f22}\u{6f22}", 5), "\u{6f22}\u{6f22}…");
-        assert_eq!(cut("", 5), "");
-        assert_eq!(wrapped("abcdefghij", 5, 2), ["abcde", "fghij"]);
-        assert_eq!(wrapped("abcdefghijk", 5, 2), ["abcde", "fghi…"]);
-        // Marks without a width do not make a line endless.
-        let marks = "a\u{301}".repeat(1000);
-        assert_eq!(cut(&marks, 5), format!("{}…", "a\u{301}".repeat(4)));
-    }
 
     #[test]
     fn times_that_cannot_be_written_are_a_dash() {

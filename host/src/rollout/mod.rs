@@ -11,7 +11,6 @@ pub mod breaker;
 pub mod canary;
 pub mod follower;
 pub mod handler_file;
-pub mod read_mostly;
 mod refusal_log;
 pub mod request;
 pub mod scripts;

@@ -18,11 +18,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use hostler_handover::{Cached, ReadMostly};
 use tokio::sync::watch;
 
 use crate::delivery::declared::declared;
 use crate::rollout::canary::Share;
-use crate::rollout::read_mostly::{Cached, ReadMostly};
 use crate::sandbox::{Sandbox, World};
 
 /// The source of a version.

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use futures_util::FutureExt;
+use hostler_handover::slot_events::EventSender;
+use hostler_handover::ticket_queue::TicketQueue;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
@@ -21,10 +23,8 @@ use crate::delivery::ledger::{Event, Time};
 use crate::delivery::trace::Traced;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gate::Gate;
-use crate::runtime::handler::{Batching, Call, Handler, Report, SlotEvent, Verdicts};
-use crate::runtime::slot_events::EventSender;
-use crate::runtime::ticket::Ticket;
-use crate::runtime::ticket_queue::TicketQueue;
+use crate::runtime::handler::{Batching, Call, Handler, SlotEvent, Verdicts, panicked};
+use crate::runtime::job::{Released, Ticket};
 use crate::sandbox::{Cancelled, LogSink};
 
 /// State that one slot and the driver share. It has cache lines of its own: each call writes to it.
@@ -67,7 +67,7 @@ pub(super) const LOOK_MAX: Time = Time::from_millis(100);
 pub(super) fn start<H: Handler>(
     handler: &Arc<H>,
     shared: &Arc<Shared>,
-    queue: &TicketQueue,
+    queue: &TicketQueue<Released>,
     events: &EventSender<SlotEvent>,
     attempts: &Handle,
 ) -> JoinSet<()> {
@@ -113,7 +113,7 @@ impl Shared {
     /// lease was confirmed within `min_idle`. With an older lease the slot asks; the record confirms it. It also asks if a
     /// duplicate may have been handled since the last look.
     fn sure_attempt(&self, ticket: &Ticket, now: Time) -> Option<u32> {
-        let is_late = |max: Time| now.saturating_sub(ticket.looked) >= max;
+        let is_late = |max: Time| now.saturating_sub(ticket.work.looked) >= max;
         let is_sure = self.has_lease(ticket, now) && !self.look_max.is_some_and(is_late);
         ticket.attempt.filter(|_| is_sure)
     }
@@ -124,9 +124,9 @@ impl Shared {
 
     /// The event of a ticket that the gate turns away.
     fn turned_away(&self, ticket: &Ticket) -> Option<SlotEvent> {
-        let (reason, detail) = self.gate.at_start(ticket)?;
+        let (reason, detail) = self.gate.at_start(&ticket.work)?;
         Some(SlotEvent::Ledger(Event::TurnedAway {
-            key: ticket.key,
+            key: ticket.work.key,
             reason,
             detail,
         }))
@@ -138,7 +138,7 @@ impl Shared {
         (ticket, attempt): (&'a Ticket, u32),
         began: Instant,
     ) -> Call<'a> {
-        let message = &ticket.claim.message;
+        let message = &ticket.work.claim.message;
         fault_point::reach(Point::Start, message);
         Call {
             message,
@@ -162,7 +162,7 @@ struct Slot<H: Handler> {
 }
 
 impl<H: Handler> Slot<H> {
-    async fn serve(mut self, queue: TicketQueue) {
+    async fn serve(mut self, queue: TicketQueue<Released>) {
         loop {
             let goes_on = match self.handler.batching() {
                 Some(batching) => self.serve_batch(&queue, &batching).await,
@@ -177,7 +177,7 @@ impl<H: Handler> Slot<H> {
     }
 
     /// Serve one message. `None`: the host is ending.
-    async fn serve_one(&mut self, queue: &TicketQueue) -> Option<()> {
+    async fn serve_one(&mut self, queue: &TicketQueue<Released>) -> Option<()> {
         let ticket = match queue.try_one() {
             Some(ticket) => ticket,
             None => self.wait(queue.one()).await?,
@@ -207,7 +207,11 @@ impl<H: Handler> Slot<H> {
     /// call, and in between the slot waits only for the other records of this batch. While a batch is
     /// being split, each of its messages has one attempt under way, no matter how often its piece runs. A
     /// crash then charges each message once.
-    async fn serve_batch(&mut self, queue: &TicketQueue, batching: &Batching) -> Option<()> {
+    async fn serve_batch(
+        &mut self,
+        queue: &TicketQueue<Released>,
+        batching: &Batching,
+    ) -> Option<()> {
         let first = self.wait(queue.first()).await?;
         let tickets = first.gather(batching).await;
         let admitted = self.admit(tickets).await?;
@@ -276,7 +280,7 @@ impl<H: Handler> Slot<H> {
             if shared.has_lease(&ticket, now) {
                 admitted.push((ticket, attempt));
             } else {
-                let event = SlotEvent::Ledger(Event::Unstarted(ticket.key));
+                let event = SlotEvent::Ledger(Event::Unstarted(ticket.work.key));
                 self.events.send(event)?;
             }
         }
@@ -316,12 +320,12 @@ impl<H: Handler> Slot<H> {
             Err(_) => {
                 // The state of the slot may be half-changed.
                 self.state = self.handler.slot();
-                Report::panicked(self.handler.digest(), began)
+                panicked(self.handler.digest(), began)
             }
         };
         fault_point::reach(Point::Verdict, call.message);
         Some(SlotEvent::Finished {
-            key: ticket.key,
+            key: ticket.work.key,
             attempt,
             report,
         })
@@ -330,5 +334,5 @@ impl<H: Handler> Slot<H> {
 
 /// The slot has this ticket, and asks whether it may start it.
 fn ready(ticket: &Ticket) -> SlotEvent {
-    SlotEvent::Ledger(Event::SlotReady(ticket.key))
+    SlotEvent::Ledger(Event::SlotReady(ticket.work.key))
 }

@@ -10,8 +10,7 @@ use crate::delivery::millis::millis;
 use crate::delivery::policy::Reason;
 use crate::queue::Claim;
 use crate::redis::ServerTime;
-use crate::runtime::job::Job;
-use crate::runtime::ticket::Ticket;
+use crate::runtime::job::{Job, Released};
 use crate::wire::codec::BodyCodec;
 use crate::wire::dead_letter::only_group;
 
@@ -89,19 +88,19 @@ impl Gate {
 
     /// Why a delivery must not start now, if so. A slot asks before the start is recorded.
     ///
-    /// Decoding takes time in proportion to the body, so it happens here, on any core, and once for a ticket.
-    pub fn at_start(&self, ticket: &Ticket) -> Option<(Reason, String)> {
+    /// Decoding takes time in proportion to the body, so it happens here, on any core, and once for a release.
+    pub fn at_start(&self, released: &Released) -> Option<(Reason, String)> {
         if let Some(codec) = self.limits.codec
-            && !ticket.is_decoded.load(Ordering::Relaxed)
+            && !released.is_decoded.load(Ordering::Relaxed)
         {
-            if let Err(failure) = codec.check(&ticket.claim.message.body) {
+            if let Err(failure) = codec.check(&released.claim.message.body) {
                 return Some((Reason::DecodeFailed, failure));
             }
-            ticket.is_decoded.store(true, Ordering::Relaxed);
+            released.is_decoded.store(true, Ordering::Relaxed);
         }
         // Only a message that may expire asks for the time: all cores share it.
-        ticket.expires_at_ms?;
-        expired(ticket.expires_at_ms, self.now_ms())
+        released.expires_at_ms?;
+        expired(released.expires_at_ms, self.now_ms())
     }
 
     fn defect(&self, claim: &Claim) -> Option<(Reason, String)> {

@@ -4,64 +4,19 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::delivery::effect::Effects;
+use hostler_handover::slot_events::EventSender;
+pub use hostler_handover::ticket_queue::Batching;
+
 use crate::delivery::ledger::{Event, Key};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
-use crate::delivery::trace::Trace;
 use crate::rollout::versions::Versions;
 use crate::runtime::fault_point::{self, Point};
-use crate::runtime::job::Job;
-use crate::runtime::slot_events::EventSender;
-use crate::runtime::ticket::Ticket;
+use crate::runtime::job::{Job, Ticket};
+pub use crate::sandbox::{Call, Report};
 
-use crate::sandbox;
-pub use crate::sandbox::Call;
-
-/// The result of a call.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// The outcome. A mistake of the guest is an outcome too, not an error.
-    pub outcome: Outcome,
-    /// The digest of the handler that ran.
-    pub digest: Arc<str>,
-    /// Bytes of the guest's output that were dropped because they exceeded the limits.
-    pub log_bytes_dropped: u64,
-    /// What happens with the acknowledgement, if the outcome is one.
-    pub effects: Option<Arc<Effects>>,
-    /// The end of the log of an attempt that did not ack.
-    pub log: Option<Arc<str>>,
-    /// The span of the attempt; `None` = it has none of its own.
-    pub trace: Option<Trace>,
-    /// The time from the beginning of the attempt to its end.
-    pub took: Duration,
-}
-
-impl Report {
-    /// What the sandbox says of a call of the handler with this digest.
-    pub(crate) fn of(report: sandbox::Report, digest: Arc<str>, trace: Option<Trace>) -> Self {
-        Self {
-            outcome: report.outcome,
-            digest,
-            log_bytes_dropped: report.log_bytes_dropped,
-            effects: report.effects,
-            log: report.log,
-            trace,
-            took: report.duration,
-        }
-    }
-
-    /// The host panicked while it ran the handler with this digest.
-    pub(super) fn panicked(digest: Arc<str>, began: Instant) -> Self {
-        Self {
-            took: began.elapsed(),
-            outcome: Outcome::Fault(host_panic()),
-            digest,
-            log_bytes_dropped: 0,
-            effects: None,
-            log: None,
-            trace: None,
-        }
-    }
+/// The host panicked while it ran the handler with this digest.
+pub(super) fn panicked(digest: Arc<str>, began: Instant) -> Report {
+    Report::new(Outcome::Fault(host_panic()), digest, began.elapsed())
 }
 
 /// The fault of a call in which the host panicked.
@@ -130,17 +85,6 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
-/// How messages are gathered for one call.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Batching {
-    /// The most messages of a call.
-    pub size: usize,
-    /// How long the first message waits for others.
-    pub wait: Duration,
-    /// The slot stops gathering when the bodies have this many bytes.
-    pub bytes: usize,
-}
-
 /// What a slot tells the driver.
 #[derive(Debug)]
 pub enum SlotEvent {
@@ -189,9 +133,9 @@ impl Verdicts {
     pub fn give(&mut self, place: usize, mut report: Report) {
         report.log_bytes_dropped += std::mem::take(&mut self.log_bytes_dropped);
         let ticket = &self.tickets[place];
-        fault_point::reach(Point::Verdict, &ticket.claim.message);
+        fault_point::reach(Point::Verdict, &ticket.work.claim.message);
         let event = SlotEvent::Finished {
-            key: ticket.key,
+            key: ticket.work.key,
             attempt: self.attempts[place],
             report,
         };

@@ -1,9 +1,12 @@
-//! A delivery as the driver keeps it in the ledger.
+//! A delivery as the driver keeps it in the ledger, and as a slot gets it.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use hostler_handover::Work;
 
 use crate::delivery::effect::Effects;
-use crate::delivery::ledger::Time;
+use crate::delivery::ledger::{Key, Time};
 use crate::delivery::trace::Trace;
 use crate::queue::Claim;
 
@@ -52,5 +55,42 @@ impl Job {
     pub fn trace(&self) -> Option<Trace> {
         let own = self.last.as_ref().and_then(|last| last.trace);
         own.or_else(|| Trace::of(&self.claim.message.headers))
+    }
+}
+
+/// The right of a slot to run a delivery.
+pub type Ticket = hostler_handover::Ticket<Released>;
+
+/// A delivery that is released to the slots.
+#[derive(Debug)]
+pub struct Released {
+    /// Its key in the ledger.
+    pub key: Key,
+    /// The delivery.
+    pub claim: Arc<Claim>,
+    /// As in [`Job`].
+    pub expires_at_ms: Option<u64>,
+    /// As in [`Job`].
+    pub looked: Time,
+    /// The gate knows that its body parses.
+    pub is_decoded: AtomicBool,
+}
+
+impl Released {
+    /// The release of this job.
+    pub fn new(key: Key, job: &Job) -> Self {
+        Self {
+            key,
+            claim: Arc::clone(&job.claim),
+            expires_at_ms: job.expires_at_ms,
+            looked: job.looked,
+            is_decoded: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Work for Released {
+    fn bytes(&self) -> usize {
+        self.claim.message.body.len()
     }
 }

@@ -2,14 +2,13 @@
 //!
 //! - [`driver`]: the loop. One task owns the [`Ledger`](crate::delivery::ledger::Ledger), and only this
 //!   task changes the state of a delivery.
-//! - [`workers`]: the requests to the queue, of each kind only a few at a time.
-//! - [`executor`]: the slots in which handlers run, on all cores. [`job`]: a delivery as the ledger keeps
-//!   it. `ticket_queue`: the slots take their messages from it. `slot_events`: what they tell the driver.
+//!   Its `requests` are the requests to the queue, of each kind only a few at a time.
+//! - [`executor`]: the slots in which handlers run, on all cores. They take tickets from a queue, and send events to the
+//!   driver: both are in the crate `hostler-handover`. [`job`]: a delivery as the ledger and a slot keep it.
 //! - [`handler`]: a handler as a slot calls it. [`sandboxed`], [`native`]: the sandbox, and a no-op to
 //!   measure it against.
 //! - [`gate`]: which messages no handler may see.
-//! - `connection`: whether Redis is there. `errands`: which requests pause by themselves. `rollout_monitor`: how the versions of the handler do.
-//!   `reporter`: counts, logs and status.
+//! - `rollout_monitor`: how the versions of the handler do. `reporter`: counts, logs and status.
 //!
 //! ```text
 //! workers --completion--> driver  --event-->  ledger
@@ -21,9 +20,7 @@
 //! Every channel is bounded, and the driver never waits for one. Requests that wait for their worker stay
 //! with the driver; the deliveries that the ledger holds bound their number.
 
-mod connection;
 pub mod driver;
-mod errands;
 pub mod executor;
 pub mod fault_point;
 pub mod gate;
@@ -33,12 +30,6 @@ pub mod native;
 mod reporter;
 mod rollout_monitor;
 pub mod sandboxed;
-mod slot_events;
-pub mod ticket;
-mod ticket_queue;
-#[cfg(test)]
-mod wakes;
-pub mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,15 +25,7 @@ impl Handler for NoOp {
     fn slot(&self) {}
 
     async fn run<'a>(&'a self, _slot: &'a mut (), call: Call<'a>) -> Report {
-        Report {
-            outcome: Outcome::Ack,
-            digest: Arc::clone(&self.digest),
-            log_bytes_dropped: 0,
-            effects: None,
-            log: None,
-            trace: None,
-            took: call.began.elapsed(),
-        }
+        Report::new(Outcome::Ack, self.digest(), call.began.elapsed())
     }
 
     fn digest(&self) -> Arc<str> {

@@ -22,7 +22,7 @@ use crate::runtime::handler::Report;
 use crate::runtime::job::Job;
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::logging::Throttle;
-use crate::telemetry::metrics::{Gauge, Metrics};
+use crate::telemetry::metrics::{Counter, Gauge, Metrics};
 use crate::telemetry::status::{Fault as FaultShown, Status};
 use crate::telemetry::wall_clock_ms;
 
@@ -115,7 +115,7 @@ impl Reporter {
     /// An attempt has ended; `started` is its delivery, if that is still held, and its number.
     pub(super) fn finished(&self, started: Option<(&Job, u32)>, report: &Report) {
         self.metrics.attempt(&report.outcome);
-        self.metrics.handler_seconds.observe(report.took);
+        self.metrics.handler_seconds.observe(report.duration);
         let dropped = &self.metrics.guest_log_bytes_dropped;
         dropped.inc_by(report.log_bytes_dropped);
         if report.outcome == Outcome::Ack {
@@ -174,43 +174,26 @@ impl Reporter {
     }
 
     pub(super) fn closed(&self, job: &Job, how: Closed, policy: &Policy) {
-        let message_id = || printable(&job.claim.message.id);
+        let id = || printable(&job.claim.message.id);
+        let is_acked = matches!(
+            how,
+            Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge)
+        );
         // A line about an attempt names the handler that ran, if any has.
         let handler = match how {
             Closed::Settled(_) => job.last.as_ref().map(|last| &*last.handler),
             _ => None,
         };
-        let trace = match how {
-            Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => None,
-            _ => job.trace(),
-        };
+        let trace = if is_acked { None } else { job.trace() };
         let trace_id = trace.as_ref().map(Trace::trace_id);
         let span_id = trace.as_ref().map(Trace::span_id);
-        let effects = job.effects.as_ref();
-        let effects = effects.filter(|effects| !effects.is_empty() && !effects.is_void());
-        if let Some(effects) = effects {
-            let published = effects.publications().len();
-            let keys = effects.written().len();
-            match &how {
-                Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => {
-                    self.metrics.published.inc_by(published as u64);
-                    self.metrics.keys_written.inc_by(keys as u64);
-                }
-                _ => {
-                    self.metrics.effects_void.inc();
-                    if let Some(others) = self.pass("effects_void") {
-                        let messages = published;
-                        warn!(
-                            message_id = message_id(),
-                            messages,
-                            keys,
-                            others,
-                            "the acknowledgement came too late: what the attempt published and wrote is void"
-                        );
-                    }
-                }
-            }
+        /// A line about the attempt, with these fields and this text.
+        macro_rules! line {
+            ($level:ident, $($fields:tt)*) => {
+                $level!(message_id = id(), handler, trace_id, span_id, $($fields)*)
+            };
         }
+        self.effects_closed(job, is_acked);
         match how {
             Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => {
                 self.metrics.acknowledged(1);
@@ -218,36 +201,19 @@ impl Reporter {
             Closed::Settled(SettleAction::Park { after, .. }) => {
                 let requeue = Disposition::Requeue { delay: after };
                 self.metrics.disposition(&requeue);
-                debug!(
-                    message_id = message_id(),
-                    delay_ms = millis(after),
-                    handler,
-                    trace_id,
-                    span_id,
-                    "requeued"
-                );
+                line!(debug, delay_ms = millis(after), "requeued");
             }
             Closed::Settled(SettleAction::HandBack { .. }) => {
-                debug!(message_id = message_id(), "handed back")
+                debug!(message_id = id(), "handed back")
             }
             Closed::Settled(SettleAction::Leave { .. }) => {
-                debug!(message_id = message_id(), "left for another host")
+                debug!(message_id = id(), "left for another host")
             }
             Closed::Settled(SettleAction::DeadLetter(rejection)) => {
                 let (reason, attempts) = (rejection.reason.label(), rejection.attempts);
                 let detail = &*rejection.detail;
                 if let Some(suppressed) = self.message_line("dead-lettered") {
-                    warn!(
-                        message_id = message_id(),
-                        reason,
-                        attempts,
-                        detail,
-                        handler,
-                        trace_id,
-                        span_id,
-                        suppressed,
-                        "dead-lettered"
-                    );
+                    line!(warn, reason, attempts, detail, suppressed, "dead-lettered");
                 }
                 let dead_letter = Disposition::DeadLetter(rejection);
                 self.metrics.disposition(&dead_letter);
@@ -257,40 +223,24 @@ impl Reporter {
                 let detail = &*rejection.detail;
                 if self.guarantee == Guarantee::AtMostOnce {
                     if let Some(others) = self.pass("lost") {
-                        warn!(
-                            message_id = message_id(),
+                        line!(
+                            warn,
                             reason,
                             detail,
-                            handler,
-                            trace_id,
-                            span_id,
                             others,
                             "lost: this queue takes nothing back"
                         );
                     }
                 } else if !policy.is_lost(rejection.reason) {
                     if let Some(suppressed) = self.message_line("discarded") {
-                        info!(
-                            message_id = message_id(),
-                            reason,
-                            attempts,
-                            detail,
-                            handler,
-                            trace_id,
-                            span_id,
-                            suppressed,
-                            "discarded"
-                        );
+                        line!(info, reason, attempts, detail, suppressed, "discarded");
                     }
                 } else if let Some(others) = self.pass(reason) {
-                    warn!(
-                        message_id = message_id(),
+                    line!(
+                        warn,
                         reason,
                         attempts,
                         detail,
-                        handler,
-                        trace_id,
-                        span_id,
                         others,
                         "discarded: it cannot be handled, and there is no `dead_letter.key`"
                     );
@@ -298,35 +248,66 @@ impl Reporter {
                 let discard = Disposition::Discard(rejection);
                 self.metrics.disposition(&discard);
             }
-            Closed::Superseded => debug!(message_id = message_id(), "claimed again"),
-            Closed::Gone => {
-                self.metrics.gone.inc();
-                if let Some(others) = self.pass("gone") {
-                    warn!(
-                        message_id = message_id(),
-                        others,
-                        "no longer pending: it was settled elsewhere, or went with a deleted consumer"
-                    );
-                }
-            }
-            Closed::Trimmed => {
-                self.metrics.trimmed_pending.inc();
-                if let Some(others) = self.pass("trimmed") {
-                    warn!(
-                        message_id = message_id(),
-                        others, "lost to trimming: its entry was deleted while it was pending"
-                    );
-                }
-            }
-            Closed::Stolen => {
-                self.metrics.steals.inc();
-                if let Some(others) = self.pass("stolen") {
-                    warn!(
-                        message_id = message_id(),
-                        others, "another host has taken it over"
-                    );
-                }
-            }
+            Closed::Superseded => debug!(message_id = id(), "claimed again"),
+            Closed::Gone => self.count(
+                &self.metrics.gone,
+                "gone",
+                job,
+                "no longer pending: it was settled elsewhere, or went with a deleted consumer",
+            ),
+            Closed::Trimmed => self.count(
+                &self.metrics.trimmed_pending,
+                "trimmed",
+                job,
+                "lost to trimming: its entry was deleted while it was pending",
+            ),
+            Closed::Stolen => self.count(
+                &self.metrics.steals,
+                "stolen",
+                job,
+                "another host has taken it over",
+            ),
+        }
+    }
+
+    /// The effects of the last attempt happened with its acknowledgement, or never.
+    fn effects_closed(&self, job: &Job, is_acked: bool) {
+        let effects = job.effects.as_ref();
+        let Some(effects) = effects.filter(|all| !all.is_empty() && !all.is_void()) else {
+            return;
+        };
+        let (messages, keys) = (effects.publications().len(), effects.written().len());
+        if is_acked {
+            self.metrics.published.inc_by(messages as u64);
+            self.metrics.keys_written.inc_by(keys as u64);
+            return;
+        }
+        self.metrics.effects_void.inc();
+        if let Some(others) = self.pass("effects_void") {
+            let message_id = printable(&job.claim.message.id);
+            warn!(
+                message_id,
+                messages,
+                keys,
+                others,
+                "the acknowledgement came too late: what the attempt published and wrote is void"
+            );
+        }
+    }
+
+    /// Count something that happened to a delivery. A burst of one kind is logged once a second.
+    fn count<'a>(
+        &self,
+        counter: &Counter,
+        kind: &'static str,
+        job: impl Into<Option<&'a Job>>,
+        text: &'static str,
+    ) {
+        counter.inc();
+        if let Some(others) = self.pass(kind) {
+            let job: Option<&Job> = job.into();
+            let message_id = job.map(|job| printable(&job.claim.message.id));
+            warn!(message_id, others, "{text}");
         }
     }
 
@@ -345,15 +326,14 @@ impl Reporter {
             Note::Recorded => {
                 self.metrics.recorded_starts.inc();
             }
-            Note::Changed { gives_up, .. } => {
+            Note::Changed { gives_up: true, .. } => self.count(
+                &self.metrics.reruns,
+                "changed",
+                job,
+                "the values that it read changed before each acknowledgement: this counts as a nack",
+            ),
+            Note::Changed { .. } => {
                 self.metrics.reruns.inc();
-                if gives_up && let Some(others) = self.pass("changed") {
-                    warn!(
-                        message_id = message_id(),
-                        others,
-                        "the values that it read changed before each acknowledgement: this counts as a nack"
-                    );
-                }
             }
             Note::Unfit { cause, .. } => {
                 if let Some(others) = self.pass("unfit") {
@@ -386,15 +366,12 @@ impl Reporter {
                     );
                 }
             }
-            Note::LeaseLost(_) => {
-                self.metrics.leases_lost.inc();
-                if let Some(others) = self.pass("lease") {
-                    warn!(
-                        message_id = message_id(),
-                        others, "lost the lease of a running attempt"
-                    );
-                }
-            }
+            Note::LeaseLost(_) => self.count(
+                &self.metrics.leases_lost,
+                "lease",
+                job,
+                "lost the lease of a running attempt",
+            ),
             Note::LeasesRenewed(n) => {
                 self.metrics.lease_renewals.inc_by(n as u64);
             }
@@ -495,30 +472,31 @@ impl Reporter {
             );
         }
         metrics.settlements_refused.inc_by(done.refusals);
-        let dropped = done.dead_letters_dropped;
-        if dropped > 0 {
-            metrics.dead_letters_trimmed.inc_by(dropped);
-            warn!(
-                dropped,
-                "the dead-letter queue is full: its oldest entries were dropped"
-            );
+        /// Count these, and say so if there are any.
+        macro_rules! count {
+            ($field:ident = $count:expr, $counter:expr, $text:literal) => {
+                let $field = $count;
+                if $field > 0 {
+                    $counter($field);
+                    warn!($field, $text);
+                }
+            };
         }
-        let damaged = done.histories_damaged;
-        if damaged > 0 {
-            metrics.histories_damaged.inc_by(damaged);
-            warn!(
-                damaged,
-                "histories of messages were damaged: what could be read was kept"
-            );
-        }
-        let overflowed = done.overflowed;
-        if overflowed > 0 {
-            metrics.overflowed(overflowed, policy);
-            warn!(
-                overflowed,
-                "more was unread than may be: the oldest were given up unrun"
-            );
-        }
+        count!(
+            dropped = done.dead_letters_dropped,
+            |n| metrics.dead_letters_trimmed.inc_by(n),
+            "the dead-letter queue is full: its oldest entries were dropped"
+        );
+        count!(
+            damaged = done.histories_damaged,
+            |n| metrics.histories_damaged.inc_by(n),
+            "histories of messages were damaged: what could be read was kept"
+        );
+        count!(
+            overflowed = done.overflowed,
+            |n| metrics.overflowed(n, policy),
+            "more was unread than may be: the oldest were given up unrun"
+        );
         let messages = done.other_group;
         if messages > 0 {
             metrics.other_group.inc_by(messages);

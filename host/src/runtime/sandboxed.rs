@@ -9,11 +9,11 @@ use futures_util::FutureExt;
 use tracing::warn;
 
 use crate::delivery::batch::Pieces;
-use crate::delivery::outcome::{Fault, Outcome};
+use crate::delivery::outcome::Fault;
 use crate::delivery::trace::Trace;
 use crate::rollout::versions::{Origin, Versions, View};
-use crate::runtime::handler::{Batching, Call, Handler, Report, Verdicts, host_panic};
-use crate::sandbox::{self, BatchEffects, Sandbox, World};
+use crate::runtime::handler::{Batching, Call, Handler, Report, Verdicts, host_panic, panicked};
+use crate::sandbox::{self, BatchReport, Sandbox, World};
 use crate::telemetry::otlp::tracer::{About, Begun, Ended, Tracer};
 
 /// The handler with its versions. Each attempt picks its version at its start.
@@ -69,7 +69,6 @@ impl Sandboxed {
         slot: &mut sandbox::Slot,
         call: Call<'_>,
     ) -> Report {
-        let digest = Arc::clone(digest);
         let begun = match &self.tracer {
             Some(tracer) => tracer.begin(call.message),
             None => Begun::default(),
@@ -84,13 +83,13 @@ impl Sandboxed {
             AssertUnwindSafe(run).catch_unwind().await
         };
         let report = match ran {
-            Ok(report) => Report::of(report, digest, begun.trace()),
+            Ok(report) => report,
             Err(_) => {
                 // The state of the slot may be half-changed.
                 *slot = sandbox::Slot::default();
                 Report {
                     trace: begun.trace(),
-                    ..Report::panicked(digest, call.began)
+                    ..panicked(Arc::clone(digest), call.began)
                 }
             }
         };
@@ -130,20 +129,15 @@ impl Sandboxed {
             };
             let asked: Vec<_> = calls[piece.clone()].iter().map(traced).collect();
             let call = AssertUnwindSafe(sandbox.call_batch(slot, &asked));
-            let (answer, mut log_bytes_dropped, effects, log) = match call.catch_unwind().await {
-                Ok(report) => (
-                    report.answer,
-                    report.log_bytes_dropped,
-                    report.effects,
-                    report.log,
-                ),
+            let mut report = match call.catch_unwind().await {
+                Ok(report) => report,
                 Err(_) => {
                     // The state of the slot may be half-changed.
                     *slot = sandbox::Slot::default();
-                    (Err(host_panic()), 0, BatchEffects::default(), None)
+                    BatchReport::faulted(host_panic(), Arc::clone(digest))
                 }
             };
-            let fault = answer.as_ref().err().cloned();
+            let fault = report.answer.as_ref().err().cloned();
             let trace = begun.trace();
             if let (Some(tracer), Some(recorded)) = (&self.tracer, begun.recorded()) {
                 let (_, first) = calls[piece.start];
@@ -158,25 +152,20 @@ impl Sandboxed {
             }
             // Of the whole batch so far: its messages have waited for each other.
             let took = calls[piece.start].1.began.elapsed();
-            match pieces.judge(piece.clone(), answer) {
+            match pieces.judge(piece.clone(), report.take_answer()) {
                 Some(outcomes) => {
                     for (nth, outcome) in outcomes.into_iter().enumerate() {
                         let (place, _) = calls[piece.start + nth];
                         let report = Report {
-                            effects: effects.of(nth, &outcome),
-                            log: log.clone().filter(|_| outcome != Outcome::Ack),
-                            outcome,
-                            digest: Arc::clone(digest),
-                            // The bytes of the whole call count once.
-                            log_bytes_dropped: std::mem::take(&mut log_bytes_dropped),
+                            duration: took,
                             trace,
-                            took,
+                            ..report.on(nth, outcome)
                         };
                         verdicts.give(place, report);
                     }
                 }
                 None => {
-                    verdicts.split(log_bytes_dropped);
+                    verdicts.split(report.take_dropped());
                     let messages = piece.len();
                     let trace_id = trace.as_ref().map(Trace::trace_id);
                     let span_id = trace.as_ref().map(Trace::span_id);

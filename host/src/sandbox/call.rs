@@ -20,7 +20,7 @@ use crate::delivery::effect::Effects;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, Outcome};
 use crate::delivery::text::truncated;
-use crate::delivery::trace::Traced;
+use crate::delivery::trace::{Trace, Traced};
 
 /// The input of an attempt.
 #[derive(Clone, Copy, Debug)]
@@ -41,18 +41,20 @@ pub struct Call<'a> {
     pub began: Instant,
 }
 
-/// The result of an attempt.
+/// The result of an attempt at one message.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Report {
-    /// The outcome.
+    /// The outcome. A mistake of the guest is an outcome too, not an error.
     pub outcome: Outcome,
+    /// The digest of the handler that ran.
+    pub digest: Arc<str>,
     /// The duration, making the instance included.
     pub duration: Duration,
     /// Bytes of linear memory of the instance at the end; memory never shrinks.
     pub memory_bytes: usize,
     /// Whether it was the first call of the instance; false = one was reused.
     pub fresh: bool,
-    /// Bytes of stdout and stderr that exceeded the limits and were dropped.
+    /// Bytes of stdout and stderr that exceeded the limits and were dropped. Those of a call count once.
     pub log_bytes_dropped: u64,
     /// The effects of an attempt that acks, if it has any.
     pub effects: Option<Arc<Effects>>,
@@ -60,45 +62,82 @@ pub struct Report {
     pub discarded: usize,
     /// The end of the log of an attempt that did not ack, if it wrote anything.
     pub log: Option<Arc<str>>,
+    /// The span of the attempt; `None` = it has none of its own.
+    pub trace: Option<Trace>,
 }
 
-/// The result of a batch.
+impl Report {
+    /// This outcome of the handler with this digest, and nothing else.
+    pub fn new(outcome: Outcome, digest: Arc<str>, duration: Duration) -> Self {
+        Self {
+            outcome,
+            digest,
+            duration,
+            memory_bytes: 0,
+            fresh: false,
+            log_bytes_dropped: 0,
+            effects: None,
+            discarded: 0,
+            log: None,
+            trace: None,
+        }
+    }
+}
+
+/// The result of a call with several messages.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct BatchReport {
     /// The outcomes that the handler returned, or the fault of the call.
     pub answer: Result<Vec<Outcome>, Fault>,
-    /// As in [`Report`], for the whole call.
-    pub duration: Duration,
-    /// As in [`Report`].
-    pub memory_bytes: usize,
-    /// As in [`Report`].
-    pub fresh: bool,
-    /// As in [`Report`], for the whole call.
-    pub log_bytes_dropped: u64,
-    /// The effects of its messages.
-    pub effects: BatchEffects,
-    /// The end of the log of the call, if one of its messages is not acked, and it wrote anything.
-    pub log: Option<Arc<str>>,
+    /// The rest, as for one message.
+    all: Report,
+    /// The effects of each message, if they may have any.
+    effects: Vec<Arc<Effects>>,
 }
 
-/// The effects of each message of a call, if they may have any.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct BatchEffects(Vec<Arc<Effects>>);
-
-impl BatchEffects {
-    /// The effects of the message at this place of the call, if this is its outcome: only an ack has any.
-    pub fn of(&self, place: usize, outcome: &Outcome) -> Option<Arc<Effects>> {
-        let effects = self.0.get(place)?;
-        let acts = *outcome == Outcome::Ack && !effects.is_empty();
-        acts.then(|| Arc::clone(effects))
+impl BatchReport {
+    /// The call faulted in the host, before the handler answered.
+    pub fn faulted(fault: Fault, digest: Arc<str>) -> Self {
+        Self {
+            all: Report::new(Outcome::Fault(fault.clone()), digest, Duration::ZERO),
+            answer: Err(fault),
+            effects: Vec::new(),
+        }
     }
 
-    /// How many effects the host holds for the message at this place.
-    fn held(&self, place: usize) -> usize {
-        let effects = self.0.get(place);
-        effects.map_or(0, |effects| {
-            effects.publications().len() + effects.written().len()
-        })
+    /// The report on the message at this place of the call, which has this outcome. Only an ack has effects.
+    pub fn on(&mut self, place: usize, outcome: Outcome) -> Report {
+        let effects = self.effects.get(place).filter(|all| !all.is_empty());
+        let acts = outcome == Outcome::Ack;
+        let held = effects.map_or(0, |all| all.publications().len() + all.written().len());
+        Report {
+            effects: effects.filter(|_| acts).map(Arc::clone),
+            discarded: if acts { 0 } else { held },
+            log: self.all.log.clone().filter(|_| !acts),
+            log_bytes_dropped: self.take_dropped(),
+            outcome,
+            ..self.all.clone()
+        }
+    }
+
+    /// The outcomes, or the fault of the call.
+    pub fn take_answer(&mut self) -> Result<Vec<Outcome>, Fault> {
+        std::mem::replace(&mut self.answer, Ok(Vec::new()))
+    }
+
+    /// Bytes of the output of the call that were dropped, and that no report has counted.
+    pub fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.all.log_bytes_dropped)
+    }
+
+    /// Whether it was the first call of the instance.
+    pub fn fresh(&self) -> bool {
+        self.all.fresh
+    }
+
+    /// Bytes of linear memory of the instance at the end.
+    pub fn memory_bytes(&self) -> usize {
+        self.all.memory_bytes
     }
 }
 
@@ -107,26 +146,15 @@ impl Loaded {
         let headers = Headers::new(call.message);
         let headers = headers.borrowed();
         let message = MessageParam::new(call.message, &headers, call.attempt, call.max_attempts);
-        let report = self
+        let mut report = self
             .call_handler(slot, slice::from_ref(&call), slice::from_ref(&message))
             .await;
         // A batch handler may return a wrong number of outcomes.
-        let outcomes = Pieces::of(1).judge(0..1, report.answer);
+        let outcomes = Pieces::of(1).judge(0..1, report.take_answer());
         let outcome = outcomes
             .and_then(|mut outcomes| outcomes.pop())
             .expect("one message has one outcome");
-        let effects = report.effects.of(0, &outcome);
-        let held = || report.effects.held(0);
-        Report {
-            discarded: effects.is_none().then(held).unwrap_or_default(),
-            effects,
-            outcome,
-            duration: report.duration,
-            memory_bytes: report.memory_bytes,
-            fresh: report.fresh,
-            log_bytes_dropped: report.log_bytes_dropped,
-            log: report.log,
-        }
+        report.on(0, outcome)
     }
 
     pub(super) async fn call_batch(&self, slot: &mut Slot, calls: &[Call<'_>]) -> BatchReport {
@@ -207,12 +235,15 @@ impl Loaded {
         let outcome = |answer: Answer| answer.into_outcome(text_max);
         BatchReport {
             answer: answer.map(|answers| answers.into_iter().map(outcome).collect()),
-            duration,
-            memory_bytes,
-            fresh,
-            log_bytes_dropped,
-            effects: BatchEffects(acting.into_iter().map(|a| Arc::new(a.effects)).collect()),
-            log,
+            all: Report {
+                memory_bytes,
+                fresh,
+                log_bytes_dropped,
+                log,
+                trace: first.trace.trace(),
+                ..Report::new(Outcome::Ack, Arc::clone(&self.shared.digest), duration)
+            },
+            effects: acting.into_iter().map(|a| Arc::new(a.effects)).collect(),
         }
     }
 

@@ -43,7 +43,7 @@ pub(crate) mod worlds;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use call::{BatchEffects, BatchReport, Call, Report};
+pub use call::{BatchReport, Call, Report};
 pub use cancelled::Cancelled;
 pub use error::LoadError;
 pub use fault::BACKTRACE;

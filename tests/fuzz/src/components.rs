@@ -229,7 +229,7 @@ impl Rig {
             starts[piece.clone()].iter_mut().for_each(|n| *n += 1);
             let calls = vec![self.about(&message, 1); piece.len()];
             let report = self.run(sandbox.call_batch(slot, &calls));
-            assert!(report.memory_bytes <= self.limits.memory);
+            assert!(report.memory_bytes() <= self.limits.memory);
             self.written();
             outcomes.extend(pieces.judge(piece, report.answer).into_iter().flatten());
         }

@@ -3,7 +3,7 @@
 //!
 //! A failure prints a schedule; `shuttle::replay` runs it again.
 
-use interleavings::runtime::scenes;
+use interleavings::scenes;
 
 /// Orders of each kind; `HOSTLER_ORDERS` names another number.
 const ORDERS: usize = 5_000;

@@ -269,7 +269,7 @@ fn get(address: &str, path: &str) -> (u16, String) {
 }
 
 #[test]
-fn a_benchmark_measures_all_loops_and_leaves_no_keys() {
+fn a_benchmark_measures_both_loops_and_leaves_no_keys() {
     let redis = RedisServer::start();
     let base = format!(
         "bench --redis {} --messages 2000 --repeat 1 --rate 200 --concurrency 4",
@@ -297,18 +297,13 @@ fn a_benchmark_measures_all_loops_and_leaves_no_keys() {
         }
         assert_eq!(figures["rounds"].as_array().unwrap().len(), 1);
     }
-    assert_is_bare(&report["bare"]);
-    for (ratio, other) in [("ratio", "floor"), ("ratio_to_bare", "bare")] {
-        let rate = |loop_of: &str| report[loop_of]["messages_per_second"].as_f64().unwrap();
-        let ratio = report[ratio].as_f64().unwrap();
-        let difference = ratio - rate("sandbox") / rate(other);
-        assert!(difference.abs() < 0.001, "{other}: {report}");
-    }
+    let rate = |loop_of: &str| report[loop_of]["messages_per_second"].as_f64().unwrap();
+    let difference = report["ratio"].as_f64().unwrap() - rate("sandbox") / rate("floor");
+    assert!(difference.abs() < 0.001, "{report}");
     let text = run_line(&format!("{bench} --mode reuse")).ok().stdout;
     let begin = "2000 messages of 64B, concurrency 4, instances reused, 1 rounds";
     assert!(text.starts_with(begin), "{text}");
     assert!(text.contains("ratio to the floor"), "{text}");
-    assert!(text.contains("ratio to bare"), "{text}");
     let refused = run_line(&format!("{bench} --mode batch"));
     assert_eq!(refused.code, 65, "{refused:?}");
     let (batch, body) = (guest("batch"), tempfile::NamedTempFile::new().unwrap());
@@ -319,19 +314,6 @@ fn a_benchmark_measures_all_loops_and_leaves_no_keys() {
     assert_eq!(report["mode"], "batch");
     assert!(report["sandbox"]["messages_per_second"].as_f64().unwrap() > 0.0);
     assert_no_keys(&redis);
-}
-
-/// The figures of a consumer that has no handler: so no calls, and no journeys to one.
-#[track_caller]
-fn assert_is_bare(figures: &serde_json::Value) {
-    let rate = figures["messages_per_second"].as_f64().unwrap();
-    assert!(rate > 0.0, "{figures}");
-    assert!(
-        figures["host_cpu_seconds"].as_f64().unwrap() > 0.0,
-        "{figures}"
-    );
-    assert_eq!(figures["call_p50_us"], serde_json::Value::Null);
-    assert_eq!(figures["latency_p50_us"], serde_json::Value::Null);
 }
 
 #[test]
@@ -352,7 +334,6 @@ fn every_kind_of_queue_can_be_measured() {
         let line = format!("{bench} --repeat 1 --rate 100 --json {flags}");
         let report = run_line(&line).ok().json();
         assert_eq!(report["queue"], queue);
-        assert_is_bare(&report["bare"]);
         for loop_of in ["floor", "sandbox"] {
             for figure in ["messages_per_second", "latency_p50_us"] {
                 let figure = report[loop_of][figure].as_f64();

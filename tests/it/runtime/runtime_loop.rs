@@ -11,7 +11,7 @@ use hostler::queue::stream::StreamOptions;
 use hostler::runtime::{Batching, Call, Exit, Handler, Report, Settings};
 use hostler::telemetry::metrics::Metrics;
 use hostler::wire::list::Framing;
-use hostler_tests::inprocess::{Host, report};
+use hostler_tests::inprocess::Host;
 use hostler_tests::redis::eventually;
 
 use crate::dead_letter::dlq_scene::{Kind, Scene, on_both};
@@ -197,7 +197,7 @@ impl Handler for Keeper {
 
     async fn run<'a>(&'a self, slot: &'a mut bool, call: Call<'a>) -> Report {
         *slot = true;
-        report(Outcome::Ack, self.digest(), call.began.elapsed())
+        Report::new(Outcome::Ack, self.digest(), call.began.elapsed())
     }
 
     fn idle_timeout(&self, slot: &bool) -> Option<Duration> {
@@ -256,7 +256,7 @@ impl Handler for Whereabouts {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.note();
-        report(Outcome::Ack, self.digest(), call.began.elapsed())
+        Report::new(Outcome::Ack, self.digest(), call.began.elapsed())
     }
 
     fn batching(&self) -> Option<Batching> {

@@ -65,8 +65,8 @@ async fn each_message_of_a_batch_has_its_own_outcome() {
         Outcome::NackRequeue(Some(Duration::from_millis(7))),
         dropped("5"),
     ];
+    assert!(report.fresh());
     assert_eq!(report.answer.unwrap(), expected);
-    assert!(report.fresh);
     // A delay that no host keeps is the fault of its message alone.
     let answer = batch(&mut rig, &["ack", "nack,nack:2592000001"])
         .await
@@ -159,7 +159,7 @@ async fn each_message_of_a_batch_counts_against_the_reuse_limit() {
     });
     let mut fresh = Vec::new();
     for _ in 0..5 {
-        fresh.push(batch(&mut rig, &["ack", "ack"]).await.fresh);
+        fresh.push(batch(&mut rig, &["ack", "ack"]).await.fresh());
     }
     assert_eq!(fresh, [true, false, true, false, true]);
 }

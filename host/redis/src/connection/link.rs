@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
 use super::node_link::{How, NO_CLIENT_ID, NodeLink, Tally};
@@ -349,15 +348,6 @@ impl Link {
     /// How often a node of a cluster refused a command because another one has the key.
     pub fn redirections(&self) -> u64 {
         self.tally.redirected.load(Ordering::Relaxed)
-    }
-
-    /// The connection as the client library has it, without deadlines: for `hostler bench`.
-    ///
-    /// # Errors
-    /// As [`Link::call`].
-    pub async fn plain(&self) -> Result<MultiplexedConnection, Error> {
-        self.reach().await?;
-        self.at(None).await?.plain().await
     }
 
     /// Forget the connections: the next call opens a new one.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -311,11 +310,6 @@ impl NodeLink {
             *slot = None;
         }
         Err(self.connector.late(&self.node, command, PROBE_DEADLINE))
-    }
-
-    /// The connection as the client library has it, without deadlines.
-    pub(super) async fn plain(&self) -> Result<MultiplexedConnection, Error> {
-        Ok(self.session().await?.connection)
     }
 
     /// Open the connection if it is not open.

@@ -136,8 +136,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::cli::text::width;
     use crate::wire::stream;
+    use crate::workbench::text::width;
 
     #[test]
     fn an_entry_of_any_content_fits_on_a_terminal() {

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::cli::flags::{Flags, ReachDestination};
-use crate::cli::message::{Body, Header, header, headers};
+use crate::cli::message::{Body, Header, header};
 use crate::cli::parts::check_parted;
 use crate::cli::progress::Progress;
 use crate::cli::text::parse;
@@ -21,6 +21,7 @@ use crate::publish::{Batch, Codec, Destination, Incomplete, Outgoing, Publisher,
 use crate::wire::line::{self, Line};
 use crate::wire::parts;
 use crate::wire::stream;
+use crate::workbench::message;
 
 mod lines;
 
@@ -174,7 +175,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let hint = "give `--body TEXT`, `--body-file FILE` or `--lines`";
         return Err(Failure::new(Exit::Usage, "there is nothing to publish").hint(hint));
     }
-    let headers = headers(args.headers);
+    let headers = message::headers(args.headers);
     ask_at(&redis, "publish", async |session| {
         let publisher = Publisher::new(&session.connector, destination);
         // Retried only before anything is sent: a lost reply does not say whether Redis has the

@@ -1,14 +1,19 @@
 //! The loop: it feeds the ledger with events, and carries out the actions of the ledger.
 //!
-//! One task owns the [`Ledger`]. `exchange` is the traffic between the ledger, the slots and the request
-//! workers.
+//! One task owns the [`Ledger`]. `exchange` is the traffic between the ledger and the slots, `requests` are the requests
+//! to the queue. `connection`: whether Redis is there. `errands`: which requests pause by themselves.
 
+mod connection;
+mod errands;
 mod exchange;
+mod requests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use hostler_handover::slot_events::{self, EventReceiver};
+use hostler_handover::ticket_queue::{self, TicketSender};
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -17,24 +22,20 @@ use tracing::{debug, info, warn};
 use crate::clock::Clock;
 use crate::delivery::ledger::{Event, Key, Ledger, Time};
 use crate::queue::{Guarantee, Queue};
-use crate::runtime::connection::Connection;
-use crate::runtime::errands::Errands;
 use crate::runtime::executor::{self, LOOK_MAX, Shared};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Handler, SlotEvent};
-use crate::runtime::job::Job;
+use crate::runtime::job::{Job, Released, Ticket};
 use crate::runtime::reporter::Reporter;
 use crate::runtime::rollout_monitor::{Host, RolloutMonitor};
-use crate::runtime::slot_events::{self, EventReceiver};
-use crate::runtime::ticket::Ticket;
-use crate::runtime::ticket_queue::{self, TicketSender};
-use crate::runtime::workers::{Completion, Workers};
 use crate::runtime::{Rules, Settings, policy_on};
 use crate::sandbox::LogSink;
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::status::Status;
-use exchange::Outbox;
+use connection::Connection;
+use errands::Errands;
+use requests::{Completion, Kind, Waiting, Workers};
 
 /// How often a host that drains looks whether all is relayed.
 const RELAYED_LOOK: Time = Time::from_millis(5);
@@ -77,11 +78,12 @@ pub struct Driver {
     monitor: RolloutMonitor,
     workers: Workers,
     completions: mpsc::Receiver<Completion>,
-    outbox: Outbox,
+    /// What waits for a request worker.
+    waiting: Waiting,
     /// The tasks of the slots.
     slots: JoinSet<()>,
     slot_events: EventReceiver<SlotEvent>,
-    executor: TicketSender,
+    executor: TicketSender<Released>,
     /// Tickets for the executor, in one go.
     released: Vec<Arc<Ticket>>,
     shared: Arc<Shared>,
@@ -149,7 +151,7 @@ impl Driver {
             gate,
             monitor,
             completions,
-            outbox: Outbox::default(),
+            waiting: Waiting::default(),
             slots,
             slot_events,
             executor,
@@ -197,6 +199,7 @@ impl Driver {
                 self.hand_out(now);
                 self.ledger.poll(now, &mut actions);
             }
+            self.end_if_late(now);
             self.send_requests(now);
             self.reporter.health.beat(Instant::now());
             if self.ledger.is_drained() && self.outboxes_are_done(now) {
@@ -257,8 +260,9 @@ impl Driver {
     fn deadline(&self, now: Time) -> Time {
         let deadlines = [
             self.ledger.next_deadline(),
-            Some(self.next_maintenance),
-            Some(self.next_observation),
+            // Its worker's answer wakes the loop.
+            Some(self.next_maintenance).filter(|_| self.workers.is_free(Kind::Maintain)),
+            Some(self.next_observation).filter(|_| self.workers.is_free(Kind::Observe)),
             self.drain_deadline,
             self.empty_deadline
                 .filter(|_| self.drain_deadline.is_none()),
@@ -319,6 +323,15 @@ impl Driver {
         info!(why, held = self.ledger.len(), "draining");
         self.queue.stop_taking();
         self.ledger.apply(now, Event::Drain);
+    }
+
+    /// `--until-empty` may wait no longer.
+    fn end_if_late(&mut self, now: Time) {
+        let is_late = self.empty_deadline.is_some_and(|deadline| now >= deadline);
+        if is_late && self.drain_deadline.is_none() {
+            self.timed_out = true;
+            self.drain("the queue did not become empty in time");
+        }
     }
 
     /// Whether what was acknowledged is relayed to other slots, as far as it can be now. What is left stays in

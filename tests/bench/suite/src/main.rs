@@ -1,7 +1,7 @@
 //! Measures what docs/performance.md says about the speed of hostler, and writes it there.
 //!
 //! ```text
-//! suite --hostler FILE --bare FILE --guests FOLDER [--peer FILE] [--only PART,PART] [--quick] [--docs FOLDER]
+//! suite --hostler FILE --guests FOLDER [--peer FILE] [--only PART,PART] [--quick] [--docs FOLDER]
 //! ```
 //!
 //! Every measurement has a Redis of its own on 127.0.0.1, and a time after which it has failed. Programs run in
@@ -36,7 +36,7 @@ fn fail<T>(what: impl Into<String>) -> Outcome<T> {
     Err(what.into().into())
 }
 
-const USAGE: &str = "usage: suite --hostler FILE --bare FILE --guests FOLDER [--peer FILE] [--only PART,PART] [--quick] \
+const USAGE: &str = "usage: suite --hostler FILE --guests FOLDER [--peer FILE] [--only PART,PART] [--quick] \
                      [--docs FOLDER]";
 
 type Part = fn(&Setup) -> Outcome<Report>;
@@ -54,6 +54,7 @@ const PARTS: [(&str, bool, Part); 6] = [
 /// What is measured, and how.
 pub struct Setup {
     hostler: PathBuf,
+    /// The program `bare`, which is beside this one.
     bare: PathBuf,
     peer: Option<PathBuf>,
     guests: PathBuf,
@@ -141,13 +142,12 @@ fn main() -> ExitCode {
 
 fn arguments() -> Outcome<Arguments> {
     let mut given = std::env::args().skip(1);
-    let (mut hostler, mut bare, mut guests, mut peer) = (None, None, None, None);
+    let (mut hostler, mut guests, mut peer) = (None, None, None);
     let (mut only, mut quick, mut docs) = (Vec::new(), false, PathBuf::from("docs"));
     while let Some(flag) = given.next() {
         let mut value = || given.next().ok_or(USAGE);
         match flag.as_str() {
             "--hostler" => hostler = Some(fs::canonicalize(value()?)?),
-            "--bare" => bare = Some(fs::canonicalize(value()?)?),
             "--guests" => guests = Some(fs::canonicalize(value()?)?),
             "--peer" => peer = Some(fs::canonicalize(value()?)?),
             "--only" => only = value()?.split(',').map(str::to_owned).collect(),
@@ -168,7 +168,7 @@ fn arguments() -> Outcome<Arguments> {
     }
     let setup = Setup {
         hostler: hostler.ok_or(USAGE)?,
-        bare: bare.ok_or(USAGE)?,
+        bare: std::env::current_exe()?.with_file_name("bare"),
         guests: guests.ok_or(USAGE)?,
         peer,
         quick,

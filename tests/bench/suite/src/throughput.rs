@@ -1,4 +1,4 @@
-//! Messages per second, as a ratio to the plain loop of the Redis client: the program `tests/bench/bare`.
+//! Messages per second, as a ratio to the plain loop of the Redis client: the program `bare`.
 
 use std::fs;
 use std::time::Duration;

@@ -1,0 +1,97 @@
+//! One attempt without a queue, and its outcome in words.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::config::Value;
+use crate::delivery::message::Message;
+use crate::delivery::millis::millis;
+use crate::delivery::outcome::Outcome;
+use crate::delivery::trace::Traced;
+use crate::sandbox::{Call, Capture, LogLine, LogSink, Report, Sandbox, Slot};
+
+/// Why there is no attempt 0.
+pub const ATTEMPTS_FROM_1: &str = "attempts count from 1";
+
+/// Call the handler with a message: with the number of the attempt, and the most attempts. Also what it has logged.
+pub async fn call(
+    sandbox: &Sandbox,
+    slot: &mut Slot,
+    message: &Message,
+    (attempt, max_attempts): (u32, u32),
+) -> (Report, Vec<LogLine>) {
+    let capture = Capture::default();
+    let call = Call {
+        message,
+        attempt,
+        max_attempts,
+        cancelled: &Arc::default(),
+        logs: &LogSink::Capture(capture.clone()),
+        trace: Traced::default(),
+        began: std::time::Instant::now(),
+    };
+    (sandbox.call(slot, call).await, capture.take())
+}
+
+/// An outcome in words. As JSON, the delay is in milliseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Verdict<'a> {
+    /// `ack`, `nack-requeue`, `drop` or `fault`.
+    pub outcome: &'static str,
+    /// The delay that the handler asks for.
+    #[serde(rename = "delay_ms", serialize_with = "as_millis")]
+    pub delay: Option<Duration>,
+    /// The handler's reason, or the detail of the fault.
+    pub reason: Option<&'a str>,
+    /// The kind of fault.
+    pub fault: Option<&'a str>,
+}
+
+fn as_millis<S: Serializer>(delay: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    delay.map(millis).serialize(serializer)
+}
+
+impl<'a> Verdict<'a> {
+    /// This outcome.
+    pub fn new(outcome: &'a Outcome) -> Self {
+        let plain = |outcome| Self {
+            outcome,
+            ..Self::default()
+        };
+        match outcome {
+            Outcome::Ack => plain("ack"),
+            Outcome::NackRequeue(delay) => Self {
+                delay: *delay,
+                ..plain("nack-requeue")
+            },
+            Outcome::Drop(reason) => Self {
+                reason: reason.as_deref(),
+                ..plain("drop")
+            },
+            Outcome::Fault(fault) => Self {
+                reason: Some(&fault.detail),
+                fault: Some(fault.kind.label()),
+                ..plain("fault")
+            },
+        }
+    }
+}
+
+impl fmt::Display for Verdict<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.outcome)?;
+        if let Some(fault) = self.fault {
+            write!(f, " ({fault})")?;
+        }
+        if let Some(delay) = self.delay {
+            write!(f, " after {}", delay.show())?;
+        }
+        if let Some(reason) = self.reason {
+            write!(f, ": {reason}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! A project for a handler, ready to build and to test.
+
+mod project;
+mod templates;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use crate::config;
+use crate::workbench::{Error, test};
+
+use project::Files;
+pub use templates::{Choice, Language, Part, World};
+
+/// The longest name of a project.
+const NAME_MAX: usize = 64;
+
+/// A project that is asked for.
+#[derive(Clone, Debug)]
+pub struct Project {
+    /// Its name, and that of its folder.
+    pub name: String,
+    /// The language.
+    pub lang: Language,
+    /// What the handler is made for.
+    pub world: World,
+    /// What it does besides answering.
+    pub with: Vec<Part>,
+    /// It acks every message.
+    pub minimal: bool,
+}
+
+/// Check a name: every language's package manager must accept it.
+///
+/// # Errors
+/// One would not.
+pub fn checked_name(text: &str) -> Result<String, &'static str> {
+    let begins = text.starts_with(|c: char| c.is_ascii_lowercase());
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if text.len() > NAME_MAX {
+        Err("it is longer than 64 characters")
+    } else if !begins || !text.chars().all(good) || text.ends_with('-') {
+        Err("a name is made of small letters, digits and `-`, and begins with a letter")
+    } else {
+        Ok(text.to_owned())
+    }
+}
+
+impl Project {
+    /// Write its files into a new folder. Returns their paths.
+    ///
+    /// # Errors
+    /// There is no such project, the folder is there, or a file cannot be written.
+    pub fn write(&self) -> Result<Vec<PathBuf>, Error> {
+        if let Some(why) = self.lang.objection(&self.name) {
+            return Err(Error::usage_with(
+                format_args!(
+                    "a project in this language cannot be `{}`: {why}",
+                    self.name
+                ),
+                format!("give another name, such as {}-handler", self.name),
+            ));
+        }
+        let files = with_schemas(self.files()?);
+        let folder = PathBuf::from(&self.name);
+        if let Err(error) = fs::create_dir(&folder) {
+            return Err(match error.kind() {
+                ErrorKind::AlreadyExists => Error::usage_with(
+                    format_args!("{} is there already", self.name),
+                    "give another name: files are never overwritten",
+                ),
+                _ => Error::unwritten(&folder)(error),
+            });
+        }
+        for (path, content) in &files {
+            let path = folder.join(path);
+            let dir = path.parent().unwrap_or(&folder);
+            fs::create_dir_all(dir)
+                .and_then(|()| fs::write(&path, content))
+                .map_err(Error::unwritten(&path))?;
+        }
+        Ok(files.keys().map(|path| folder.join(path)).collect())
+    }
+
+    /// The commands that come next, from the folder in which it was written.
+    pub fn next(&self) -> Vec<String> {
+        let mut next = vec![format!("cd {}", self.name)];
+        let has_tests = self.world == World::Hostler && !self.minimal;
+        next.extend(self.lang.before_build(has_tests).map(str::to_owned));
+        next.push(self.lang.build(self.world).to_owned());
+        let handler = self.lang.handler(self.world, &self.name);
+        // The handler needs its grants.
+        let config = match self.with.is_empty() && self.world != World::Wasmcloud {
+            true => "",
+            false => " --config hostler.toml",
+        };
+        next.push(format!("hostler test {handler} cases.toml{config}"));
+        next.push("hostler dev".to_owned());
+        next
+    }
+
+    fn files(&self) -> Result<Files, Error> {
+        let (lang, world) = (self.lang, self.world);
+        if world == World::Hostler {
+            return Ok(match self.minimal {
+                true => project::minimal(lang, &self.name),
+                false => project::files(lang, &self.name, &self.with),
+            });
+        }
+        let word = world.word();
+        if self.minimal || !self.with.is_empty() {
+            return Err(Error::usage(format_args!(
+                "--world {word} has one project, without --minimal and --with"
+            )));
+        }
+        if let Some(files) = world.project(lang) {
+            return Ok(project::project(files, &self.name));
+        }
+        let having = Language::ALL.iter();
+        let having = having.filter(|lang| world.project(**lang).is_some());
+        let names: Vec<_> = having.map(|lang| lang.word()).collect();
+        Err(Error::usage_with(
+            format_args!("--world {word} has no project in {}", lang.word()),
+            format!("it has one in: {}", names.join(", ")),
+        ))
+    }
+}
+
+/// The same files with the schemas of the two that are written by hand, which name them in their first line:
+/// editors then complete and check what this version of hostler reads.
+fn with_schemas(mut files: Files) -> Files {
+    let written = [
+        (
+            "hostler.toml",
+            "schema/hostler.schema.json",
+            config::file_schema as fn() -> _,
+        ),
+        ("cases.toml", "schema/cases.schema.json", test::table_schema),
+    ];
+    for (path, schema, made) in written {
+        if let Some(text) = files.get_mut(path) {
+            let line = format!("#:schema {schema}\n");
+            text.splice(..0, line.into_bytes());
+            files.insert(schema, format!("{:#}\n", made()).into_bytes());
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_that_every_package_manager_accepts_are_accepted() {
+        for good in ["a", "billing", "parcel-desk-2"] {
+            assert_eq!(checked_name(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "Billing", "2nd", "-a", "a-", "a_b", "a/b", "../a", "ä"] {
+            assert!(checked_name(bad).is_err(), "{bad}");
+        }
+        assert!(checked_name(&"a".repeat(65)).is_err());
+    }
+}
