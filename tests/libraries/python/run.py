@@ -4,6 +4,7 @@ Every row has its own packages, as `locks/` says: with versions and digests.
 """
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -56,45 +57,99 @@ class Server(BaseHTTPRequestHandler):
         pass
 
 
+#: The handler of a component with several libraries.
+TOGETHER = """import importlib
+
+from hostler_handler import _handler, handler
+
+functions = {}
+for name in %r:
+    importlib.import_module(f"row_{name}")
+    functions[name] = _handler._handlers.pop()
+
+
+@handler
+def handle(body: dict):
+    return functions[body["library"]](body)
+"""
+
+
+class Project:
+    """A project with the handlers of some rows."""
+
+    def __init__(self, name: str, rows: list[dict], options: argparse.Namespace, port: int):
+        self.options, self.port = options, port
+        self.folder = options.work / name
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        required = dict.fromkeys(line for row in rows for line in row.get("requires", [row["name"]]))
+        (self.folder / "requirements.txt").write_text("".join(f"{line}\n" for line in required))
+        self.lock = HERE / "locks" / f"{name}.lock"
+        if self.lock.exists():
+            shutil.copy(self.lock, self.folder / "requirements.lock")
+        shutil.copytree(HERE / "templates", self.folder / "templates")
+        (self.folder / "hostler.toml").write_text(
+            f'stream = "orders"\ngroup = "libraries"\nhandler = "handler.wasm"\nmemory = "512MiB"\n\n'
+            f'[limit]\ncompile_time = "30m"\n\n'
+            f'[[grant.http]]\nhost = "127.0.0.1"\nscheme = "http"\nport = {port}\n'
+        )
+        for row in rows:
+            if "refused" not in row:
+                shutil.copy(HERE / "handlers" / f"{row['name']}.py", self.folder / f"row_{plain(row['name'])}.py")
+        (self.folder / "handler.py").write_text(TOGETHER % [plain(row["name"]) for row in rows])
+
+    def build(self) -> tuple[int, str]:
+        tools = ["--pip", self.options.pip, "--componentize-py", self.options.componentize_py]
+        environment = os.environ | {"PYTHONPATH": str(SDK)}
+        built = run([sys.executable, "-m", "hostler_handler.build", *tools], self.folder, environment)
+        if self.options.lock and not self.lock.exists() and not built[0]:
+            self.lock.parent.mkdir(exist_ok=True)
+            shutil.copy(self.folder / "requirements.lock", self.lock)
+        return built
+
+    def wrong(self, row: dict) -> str:
+        """What is wrong with what a row answers."""
+        body = {"id": "o-1", "library": plain(row["name"]), "url": f"http://127.0.0.1:{self.port}"}
+        invoke = [self.options.hostler, "invoke", "handler.wasm", "--config", "hostler.toml", "--body", json.dumps(body)]
+        code, output = run(invoke, self.folder, dict(os.environ))
+        return "" if not code and row["answer"] in output else f"does not answer `{row['answer']}`, exit code {code}:\n{output}"
+
+    def remove(self) -> None:
+        if not self.options.keep:
+            shutil.rmtree(self.folder)
+
+
+def run(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+    """The exit code of a command, and what it prints."""
+    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+def plain(name: str) -> str:
+    """The name as one of a module."""
+    return re.sub(r"[^a-z0-9]+", "_", name.lower())
+
+
 def check(row: dict, options: argparse.Namespace, port: int) -> str:
     """What is wrong with a row; nothing, if it is as the table says."""
-    name = row["name"]
-    project = options.work / re.sub(r"[^a-z0-9.<-]+", "-", name.lower())
-    shutil.rmtree(project, ignore_errors=True)
-    project.mkdir(parents=True)
-    requires = "".join(f"{line}\n" for line in row.get("requires", [name]))
-    (project / "requirements.txt").write_text(requires)
-    lock = HERE / "locks" / f"{project.name}.lock"
-    if lock.exists():
-        shutil.copy(lock, project / "requirements.lock")
-    handler = HERE / "handlers" / f"{name}.py"
-    if "refused" not in row:
-        shutil.copy(handler, project / "handler.py")
-        shutil.copytree(HERE / "templates", project / "templates")
-    (project / "hostler.toml").write_text(
-        f'stream = "orders"\ngroup = "libraries"\nhandler = "handler.wasm"\nmemory = "256MiB"\n\n'
-        f'[[grant.http]]\nhost = "127.0.0.1"\nscheme = "http"\nport = {port}\n'
-    )
-    build = [sys.executable, "-m", "hostler_handler.build", "--pip", options.pip, "--componentize-py", options.componentize_py]
-    environment = os.environ | {"PYTHONPATH": str(SDK)}
-    done = subprocess.run(build, cwd=project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    project = Project(plain(row["name"]), [row], options, port)
+    code, output = project.build()
     if refused := row.get("refused"):
-        if done.returncode != 1 or refused not in done.stdout:
-            return f"is not refused with `{refused}`:\n{done.stdout}"
-        return ""
-    if done.returncode:
-        return f"is not built:\n{done.stdout}"
-    if not lock.exists() and options.lock:
-        lock.parent.mkdir(exist_ok=True)
-        shutil.copy(project / "requirements.lock", lock)
-    body = json.dumps({"id": "o-1", "url": f"http://127.0.0.1:{port}"})
-    invoke = [options.hostler, "invoke", "handler.wasm", "--config", "hostler.toml", "--body", body]
-    done = subprocess.run(invoke, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode or row["answer"] not in done.stdout:
-        return f"does not answer `{row['answer']}`, exit code {done.returncode}:\n{done.stdout}"
-    if not options.keep:
-        shutil.rmtree(project)
-    return ""
+        wrong = "" if code == 1 and refused in output else f"is not refused with `{refused}`:\n{output}"
+    else:
+        wrong = f"is not built:\n{output}" if code else project.wrong(row)
+    if not wrong:
+        project.remove()
+    return wrong
+
+
+def together(rows: list[dict], options: argparse.Namespace, port: int):
+    """Each row, and what is wrong with it, in one component."""
+    project = Project("together", rows, options, port)
+    code, output = project.build()
+    for row in rows:
+        yield row, f"is not built:\n{output}" if code else project.wrong(row)
+    project.remove()
 
 
 def verdict(row: dict) -> str:
@@ -119,7 +174,8 @@ def main() -> int:
     parser.add_argument("--pip")
     parser.add_argument("--componentize-py")
     parser.add_argument("--work", type=Path, default=HERE / "build")
-    parser.add_argument("--quick", action="store_true", help="a cut of the table")
+    parser.add_argument("--quick", action="store_true", help="a cut of the table, in one component")
+    parser.add_argument("--together", action="store_true", help="one component with all that run")
     parser.add_argument("--keep", action="store_true", help="keep the projects")
     parser.add_argument("--lock", action="store_true", help="write the locks that are missing")
     parser.add_argument("--table", action="store_true", help="print the table of the documentation")
@@ -128,12 +184,19 @@ def main() -> int:
     if options.table:
         print(table(rows), end="")
         return 0
-    chosen = [row for row in rows if row["name"] in options.names or (not options.names and (row.get("quick") or not options.quick))]
+    wanted = options.names or [row["name"] for row in rows if row.get("quick") or not options.quick]
+    chosen = [row for row in rows if row["name"] in wanted]
+    options.work = options.work.resolve()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     wrong = 0
-    for row in chosen:
-        why = check(row, options, server.server_port)
+    port = server.server_port
+    running = [row for row in chosen if options.together and "refused" not in row]
+    checks = itertools.chain(
+        ((row, check(row, options, port)) for row in chosen if row not in running),
+        together(running, options, port) if running else (),
+    )
+    for row, why in checks:
         wrong += bool(why)
         print(f"{row['name']} {why}" if why else f"{row['name']}: {verdict(row)}", flush=True)
     print(f"{len(chosen) - wrong} of {len(chosen)} libraries are as the table says")
