@@ -1,4 +1,4 @@
-"""Runs the handlers of `failures/` and `unfinished/` with `hostler invoke`: failures have causes of their own, and no work is lost."""
+"""Runs the handler of `behaviour/` with `hostler invoke`: failures have causes of their own, and no work is lost."""
 
 import json
 import subprocess
@@ -8,13 +8,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 #: The failure, and what its cause says.
 FAILURES = {
-    "price": "ValueError: invalid literal for int() with base 10: 'x', at price (handler.py:",
-    "weight": "ValueError: invalid literal for int() with base 10: 'x', at weight (handler.py:",
-    "customer": "KeyError: 'customer', at customer (handler.py:",
-    "ship": "OutOfStock: item 7, at ship (handler.py:",
+    "price": "ValueError: invalid literal for int() with base 10: 'x', at price (failures.py:",
+    "weight": "ValueError: invalid literal for int() with base 10: 'x', at weight (failures.py:",
+    "customer": "KeyError: 'customer', at customer (failures.py:",
+    "ship": "OutOfStock: item 7, at ship (failures.py:",
     "charge": "httpx.ReadError: [Errno 13] hostler denied POST https://elsewhere.example.com/charges: ",
-    "parse": "json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1), at parse (handler.py:",
-    "together": "IndexError: list index out of range, at _stock (handler.py:",
+    "parse": "json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1), at parse (failures.py:",
+    "together": "IndexError: list index out of range, at _stock (failures.py:",
 }
 ACK, FAULT = 0, 12
 #: What is left behind, the exit code of `hostler invoke`, and what it prints.
@@ -34,9 +34,9 @@ UNFINISHED = {
 }
 
 
-def invoke(hostler: str, folder: str, body: dict) -> tuple[int, str]:
+def invoke(hostler: str, body: dict) -> tuple[int, str]:
     command = [hostler, "invoke", "handler.wasm", "--config", "hostler.toml", "--body", json.dumps(body)]
-    done = subprocess.run(command, cwd=HERE / folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(command, cwd=HERE / "behaviour", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.returncode, done.stdout
 
 
@@ -48,17 +48,17 @@ def cause(output: str) -> str:
 def main(hostler: str) -> int:
     wrong, causes = [], set()
     for name, expected in FAILURES.items():
-        code, output = invoke(hostler, "failures", {"fail": name, "price": "x", "item": 7})
+        code, output = invoke(hostler, {"fail": name, "price": "x", "item": 7})
         causes.add(cause(output))
         if code != FAULT or not cause(output).startswith(expected):
             wrong.append(f"{name}: the cause is not `{expected}`, exit code {code}:\n{output}")
     if len(causes) != len(FAILURES):
         wrong.append(f"{len(FAILURES)} failures have {len(causes)} causes: {causes}")
     for name, (expected, words) in UNFINISHED.items():
-        code, output = invoke(hostler, "unfinished", {"leave": name})
+        code, output = invoke(hostler, {"leave": name})
         if code != expected or words not in output:
             wrong.append(f"{name}: not `{words}` with exit code {expected}, but {code}:\n{output}")
-    print("\n".join(wrong) or f"{len(FAILURES)} failures have {len(causes)} causes; no work of {len(UNFINISHED)} handlers is lost")
+    print("\n".join(wrong) or f"{len(FAILURES)} failures have {len(causes)} causes; no work of {len(UNFINISHED)} functions is lost")
     return 1 if wrong else 0
 
 

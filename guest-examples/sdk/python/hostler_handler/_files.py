@@ -53,11 +53,6 @@ def _read(path: str) -> bytes:
     return zlib.decompress(_contents[path])
 
 
-def has(path: str) -> bool:
-    """Whether a file is kept."""
-    return path in _contents
-
-
 class _Loader(importlib.machinery.SourceFileLoader):
     """Loads a module out of the memory."""
 
@@ -93,19 +88,6 @@ class _Finder:
         spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
         spec.submodule_search_locations = namespace
         return spec
-
-    @staticmethod
-    def find_distributions(context=None):
-        """What `importlib.metadata` finds: packages ask for their own version."""
-        import importlib.metadata
-        import pathlib
-
-        paths = context.path if context else sys.path
-        name = context.name and context.name.lower().replace("-", "_") if context else None
-        for place in paths:
-            for entry in sorted(_folders.get(place, ())):
-                if entry.endswith(".dist-info") and name in (None, entry.partition("-")[0].lower()):
-                    yield importlib.metadata.PathDistribution(pathlib.Path(place, entry))
 
 
 def _known(path: object) -> str:
@@ -155,7 +137,10 @@ class _Entry:
         return 0
 
 
-class _Entries(list):
+class _Entries:
+    def __init__(self, entries):
+        self._entries = iter(entries)
+
     def __enter__(self):
         return self
 
@@ -163,10 +148,10 @@ class _Entries(list):
         pass
 
     def __iter__(self):
-        return super().__iter__()
+        return self
 
     def __next__(self):
-        return self.pop(0)
+        return next(self._entries)
 
     def close(self):
         pass

@@ -5,12 +5,15 @@ their own.
 """
 
 import re
+from http import HTTPStatus
 
 from . import _effects
 
 #: What begins a request; and how the `ssl` of this package marks a connection that is encrypted.
 BEGIN = re.compile(rb"[A-Z]{1,20} [^\r\n ]+ HTTP/1\.[01]\r?\n")
 ENCRYPTED = b"\x16hostler\n"
+
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
 #: The host sets these, or the body that it gets has them no more.
 _OF_THE_CONNECTION = {
@@ -112,7 +115,8 @@ def _fetch(method: str, url: str, headers: list[tuple[str, bytes]], body: bytes,
                 raise ConnectionAbortedError(f"{text} bytes are the most that the grant allows (response_max)") from None
             case _:
                 raise ConnectionResetError(text) from None
-    lines = [b"HTTP/1.1 %d -" % response.status]
+    phrase = _PHRASES.get(response.status, "-")
+    lines = [f"HTTP/1.1 {response.status} {phrase}".encode()]
     dropped = {"connection", "transfer-encoding", *(() if method == "HEAD" else ("content-length",))}
     lines += [name.encode() + b": " + value for name, value in response.headers if name not in dropped]
     if method != "HEAD" and response.status not in (204, 304):

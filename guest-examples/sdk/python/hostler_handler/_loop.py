@@ -112,10 +112,15 @@ def finish() -> None:
 
 
 def forget() -> None:
-    """Forget what a failed attempt has left."""
+    """Cancel what a failed attempt has left: the next one may run in the same instance."""
     for loop in list(_loops):
-        if not loop.is_running():
-            loop.close()
+        tasks = [] if loop.is_closed() or loop.is_running() else [task for task in loop.tasks if not task.done()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.tasks.clear()
+        loop._waits.waiting = ""
     _never_awaited.clear()
 
 

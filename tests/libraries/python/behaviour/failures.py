@@ -1,10 +1,9 @@
-"""Fails in one of several ways."""
+"""Functions that fail."""
 
 import asyncio
 import json
 
 import httpx
-from hostler_handler import handler
 
 
 class OutOfStock(Exception):
@@ -47,8 +46,3 @@ async def _stock(order):
 
 def together(order):
     asyncio.run(_both(order))
-
-
-@handler
-def handle(order: dict):
-    globals()[order["fail"]](order)

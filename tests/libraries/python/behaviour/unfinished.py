@@ -1,10 +1,8 @@
-"""Leaves work behind in one of several ways."""
+"""Functions that leave work behind."""
 
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-
-from hostler_handler import handler
 
 kept = set()
 
@@ -74,8 +72,3 @@ def returned():
 
 async def in_a_thread():
     await asyncio.to_thread(print, "charged")
-
-
-@handler
-def handle(body: dict):
-    return globals()[body["leave"]]()
