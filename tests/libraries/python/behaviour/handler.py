@@ -1,0 +1,12 @@
+"""Fails, or leaves work behind, as the message says."""
+
+import failures
+import unfinished
+from hostler_handler import handler
+
+
+@handler
+def handle(body: dict):
+    if "fail" in body:
+        return getattr(failures, body["fail"])(body)
+    return getattr(unfinished, body["leave"])()

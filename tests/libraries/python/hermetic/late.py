@@ -1,0 +1,1 @@
+WORD = "of the project"
