@@ -1,0 +1,116 @@
+// Makes a component of a handler: one bundle, and the engine that runs it.
+
+import { spawn } from "node:child_process";
+import { createRequire } from "node:module";
+import { mkdir, writeFile } from "node:fs/promises";
+import { dirname, join, relative, resolve } from "node:path";
+
+import { build as bundle } from "esbuild";
+
+import { nodeModules } from "./node.js";
+import { sources } from "./sources.js";
+import { WORLD, writeWorld } from "./wit.js";
+
+const SDK = join(import.meta.dirname, "..");
+
+export const ENGINES = ["starlingmonkey", "quickjs"];
+
+/** Build `entry` into the component `output`. Returns its bytes, and what it imports. */
+export async function build({ entry, output, engine = ENGINES[0], folder = "build" }) {
+  const project = process.cwd();
+  const { code, imports } = await bundled(resolve(entry), engine, project);
+  const file = join(folder, "handler.js");
+  await mkdir(folder, { recursive: true });
+  await writeFile(file, code);
+  const wit = resolve(folder, "wit");
+  await writeWorld(wit, imports, project);
+  await mkdir(dirname(resolve(output)), { recursive: true });
+  const component = engine === "quickjs" ? await quickjs(wit, file, output) : await starlingmonkey(wit, file, code);
+  if (component) await writeFile(output, component);
+  return { imports };
+}
+
+async function bundled(entry, engine, project) {
+  const result = await bundle({
+    stdin: { contents: main(entry, engine), resolveDir: project, sourcefile: "hostler:main", loader: "js" },
+    bundle: true,
+    write: false,
+    outfile: "build/handler.js",
+    format: "esm",
+    platform: "browser",
+    conditions: ["worker", "module"],
+    target: "es2022",
+    // Promises belong to the message: see runtime/promise.js.
+    supported: {
+      "async-await": false,
+      "async-generator": false,
+      "for-await": false,
+      "top-level-await": false,
+      "dynamic-import": false,
+    },
+    keepNames: false,
+    define: { "process.env.NODE_ENV": '"production"', global: "globalThis" },
+    inject: engine === "quickjs" ? [] : [join(SDK, "build/globals.js")],
+    plugins: [interfaces(engine), ...(engine === "quickjs" ? [] : [nodeModules])],
+    sourcemap: "external",
+    sourcesContent: false,
+    metafile: true,
+    logLevel: "warning",
+  });
+  const [map, { text }] = result.outputFiles;
+  const table = JSON.stringify(sources(JSON.parse(map.text)));
+  const outputs = Object.values(result.metafile.outputs);
+  const imports = outputs.flatMap((output) => output.imports).filter(({ external }) => external);
+  return {
+    code: `${text}globalThis[Symbol.for("hostler.sources")] = ${table};\n`,
+    imports: [...new Set(imports.map(({ path }) => path))],
+  };
+}
+
+const main = (entry, engine) => `
+import * as engine from ${JSON.stringify(join(SDK, "runtime", `${engine}.js`))};
+import * as handler from ${JSON.stringify(entry)};
+import { entry } from ${JSON.stringify(join(SDK, "runtime/entry.js"))};
+export const messageHandler = entry(handler, engine);
+`;
+
+/** Interfaces of WIT, by one name in both engines: QuickJS has them as defaults, and StarlingMonkey by name. */
+const interfaces = (engine) => ({
+  name: "interfaces",
+  setup({ onLoad, onResolve }) {
+    onResolve({ filter: /^(wasi|hostler):|^[a-z0-9-]+:[a-z0-9-]+\// }, ({ path, namespace }) => {
+      if (path === "hostler:main" || path.startsWith("node:")) return undefined;
+      return namespace === "interface" ? { path, external: true } : { path, namespace: "interface", sideEffects: false };
+    });
+    onLoad({ filter: /.*/, namespace: "interface" }, ({ path }) => {
+      const name = JSON.stringify(path);
+      const contents =
+        engine === "quickjs"
+          ? `import all from ${name}; export default all;`
+          : `import * as all from ${name}; export * from ${name}; export default all;`;
+      return { contents, loader: "js" };
+    });
+  },
+});
+
+async function starlingmonkey(witPath, sourcePath, code) {
+  const { componentize } = await import("@bytecodealliance/componentize-js");
+  // Without the word, nothing sends requests: so the component needs no grant for them.
+  const sends = /\bfetch\b/.test(code.replace(/^\/\/ .*runtime\/starlingmonkey\.js$[^]*?^\/\/ /m, "// "));
+  const disableFeatures = sends ? ["fetch-event"] : ["http", "fetch-event"];
+  const { component } = await componentize({ sourcePath, witPath, worldName: WORLD, disableFeatures });
+  return component;
+}
+
+/** The bytes are written by its own command. */
+function quickjs(wit, file, output) {
+  const manifest = createRequire(import.meta.url).resolve("componentize-qjs/package.json");
+  const { bin } = createRequire(import.meta.url)(manifest);
+  const command = join(dirname(manifest), typeof bin === "string" ? bin : Object.values(bin)[0]);
+  const flags = ["--wit", wit, "--world", WORLD, "--js", file, "--sync", "-o", output];
+  return new Promise((done, failed) => {
+    const child = spawn(process.execPath, [command, ...flags], { stdio: "inherit" });
+    child.on("error", failed);
+    child.on("exit", (code) => (code === 0 ? done() : failed(new Error(`componentize-qjs ended with ${code}`))));
+  });
+}

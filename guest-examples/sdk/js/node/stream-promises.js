@@ -1,0 +1,3 @@
+import stream from "readable-stream";
+export const { finished, pipeline } = stream.promises;
+export default stream.promises;

@@ -1,0 +1,3 @@
+const util = require("util/");
+
+module.exports = { ...util, TextDecoder, TextEncoder, stripVTControlCharacters: (text) => text };

@@ -1,0 +1,6 @@
+import delivery from "hostler:handler/delivery@1.1.0";
+
+export const deadline = {
+  leftMs: () => Number(delivery.deadlineMs()),
+  isCancelled: () => delivery.isCancelled(),
+};

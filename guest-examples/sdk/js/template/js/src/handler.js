@@ -1,0 +1,7 @@
+import { Drop, handler } from "hostler";
+
+// Return = done. An error = again, after the backoff of the queue. Drop = a dead letter.
+export default handler(async (order, message) => {
+  if (!(order.cents > 0)) throw new Drop(`order ${order.id}: nothing to charge`);
+  console.log(`attempt ${message.attempt}: order ${order.id}, ${order.cents} cents`);
+});
