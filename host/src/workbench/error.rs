@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::dead_letter;
 use crate::host;
 use crate::publish;
-use crate::redis;
+use crate::redis::Error as RedisError;
 use crate::redis::startup::StartError;
 
 /// Why the work of a command failed.
@@ -19,7 +19,7 @@ pub enum Error {
     Host(#[from] host::Error),
     /// Redis.
     #[error(transparent)]
-    Redis(#[from] redis::Error),
+    Redis(#[from] RedisError),
     /// Not all messages were published.
     #[error(transparent)]
     Publish(#[from] publish::Incomplete),
