@@ -19,7 +19,7 @@ pub enum Error {
     Host(#[from] host::Error),
     /// Redis.
     #[error(transparent)]
-    Redis(#[from] redis::Error),
+    Redis(#[from] RedisError),
     /// Not all messages were published.
     #[error(transparent)]
     Publish(#[from] publish::Incomplete),
