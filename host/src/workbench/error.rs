@@ -8,7 +8,7 @@ use crate::dead_letter;
 use crate::host;
 use crate::publish;
 use crate::queue::startup::StartError;
-use crate::redis;
+use crate::redis::Error as RedisError;
 
 /// Why the work of a command failed.
 #[derive(Debug, thiserror::Error)]
