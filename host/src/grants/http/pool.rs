@@ -18,18 +18,18 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::TlsConnector;
+use tracing::warn;
 
 use super::connect::{Connector, Line};
 use super::provider::{Body, HttpError};
+use super::idempotency::{WrittenKeys, idempotency_key};
 use super::rules::{HttpRule, Part, Template};
 use super::stand_in::Answering;
 use super::target::Target;
-use crate::delivery::effect::message_name;
-use crate::delivery::text::{hex, printable, truncated};
+use crate::delivery::text::{printable, truncated};
 use crate::grants::context::Origin;
 use crate::grants::network::names::bounded;
 use crate::grants::secrets::reader::Secrets;
@@ -48,8 +48,6 @@ const UNREAD_MAX: usize = 128 << 10;
 /// The most bytes of the headers of a response, and of a body that waits to be sent, by HTTP/2; and of what a server
 /// may send before it is read: each window begins with almost as much, by the protocol.
 const H2_MAX: u32 = 64 << 10;
-/// The longest idempotency key that is readable. Services accept 255 bytes.
-const KEY_MAX: usize = 200;
 
 /// Headers that belong to the connection: the host sets them, or nobody.
 const CONNECTION_HEADERS: [&str; 11] = [
@@ -139,6 +137,8 @@ pub(in crate::grants) struct Pool {
     line: Arc<Line>,
     in_flight: Arc<Semaphore>,
     seats: Mutex<HashMap<String, Seat>>,
+    /// The idempotency keys that handlers write.
+    keys: Mutex<WrittenKeys>,
 }
 
 /// The connections to one server.
@@ -168,6 +168,7 @@ impl Pool {
             }),
             in_flight: Arc::new(Semaphore::new(rule.in_flight)),
             seats: Mutex::default(),
+            keys: Mutex::default(),
             counts: Arc::clone(counts),
             index,
             rule,
@@ -227,7 +228,7 @@ impl Pool {
         let uri = allowed.target.uri();
         let uri =
             uri.map_err(|error| HttpError::Denied(format!("the URL is not valid: {error}")))?;
-        allowed.add_headers(&self.rule, secrets).await?;
+        allowed.add_headers(self, secrets).await?;
         let mut request = Request::new(allowed.body);
         *request.method_mut() = allowed.method;
         *request.uri_mut() = uri;
@@ -318,16 +319,30 @@ fn end_of(error: &HttpError) -> RequestEnd {
 
 impl Allowed<'_> {
     /// Add the headers of the host.
-    async fn add_headers(&mut self, rule: &HttpRule, secrets: &Secrets) -> Result<(), HttpError> {
+    async fn add_headers(&mut self, pool: &Pool, secrets: &Secrets) -> Result<(), HttpError> {
+        let rule = &pool.rule;
         let headers = &mut self.headers;
         let changes_nothing = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
-        if let Some(name) = &rule.idempotency_key {
-            let suffix = headers.remove(name);
+        if let Some(key) = &rule.idempotency_key {
+            let written = headers.remove(&key.header);
             if !changes_nothing.contains(&self.method) {
-                let suffix = suffix.as_ref().map(HeaderValue::as_bytes);
-                let key = idempotency_key(self.group, self.origin, self.ordinal, suffix);
-                let key = HeaderValue::try_from(key);
-                headers.insert(name, key.map_err(|e| HttpError::Denied(e.to_string()))?);
+                let written = written.as_ref().map(HeaderValue::as_bytes);
+                if let (Some(suffix), false) = (written, key.always)
+                    && pool.keys.lock().differ(self.origin, self.ordinal, suffix)
+                {
+                    warn!(
+                        rule = %rule.name,
+                        "a handler sends another idempotency key at each attempt, so a retry may repeat its request; \
+                         with `idempotency_key = \"always\"` in this rule, the host replaces the keys of handlers"
+                    );
+                }
+                let suffix = written.filter(|_| !key.always);
+                let value = idempotency_key(self.group, self.origin, self.ordinal, suffix);
+                let value = HeaderValue::try_from(value);
+                headers.insert(
+                    &key.header,
+                    value.map_err(|e| HttpError::Denied(e.to_string()))?,
+                );
             }
         }
         if rule.traceparent && !headers.contains_key("traceparent") {
@@ -372,39 +387,6 @@ async fn fill(
         .map_err(|_| denied("a secret holds a character that no header may have".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-/// The key of a request: the same in every attempt at the message, another for each request of one, and of no
-/// other message. `suffix` takes the place of the ordinal, if the order of a guest's requests varies.
-fn idempotency_key(
-    group: Option<&str>,
-    origin: &Origin,
-    ordinal: u32,
-    suffix: Option<&[u8]>,
-) -> String {
-    let mut key = message_name(&origin.queue, group, &origin.message_id).into_bytes();
-    match suffix {
-        Some(suffix) => {
-            key.extend_from_slice(b"#=");
-            // The id ends at the last `#`, whatever is in it.
-            key.extend(suffix.iter().flat_map(|byte| match byte {
-                b'#' => &b"%23"[..],
-                b'%' => b"%25",
-                byte => std::slice::from_ref(byte),
-            }));
-        }
-        None => key.extend_from_slice(format!("#{ordinal}").as_bytes()),
-    }
-    let is_plain = |b: &u8| b.is_ascii_graphic() && *b != b'"' && *b != b'\\';
-    match String::from_utf8(key) {
-        Ok(key) if key.len() <= KEY_MAX && key.bytes().all(|b| is_plain(&b)) => key,
-        Ok(key) => digest(key.as_bytes()),
-        Err(error) => digest(error.as_bytes()),
-    }
-}
-
-fn digest(bytes: &[u8]) -> String {
-    format!("sha256-{}", hex(&Sha256::digest(bytes)))
 }
 
 /// Why the client has no response.
@@ -505,70 +487,6 @@ impl http_body::Body for Bounded {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn origin(id: &str) -> Origin {
-        Origin {
-            message_id: id.into(),
-            queue: "orders".into(),
-            attempt: 1,
-            messages: 1,
-            deadline: std::time::Instant::now(),
-            traceparent: None,
-            tracestate: None,
-            handler: "sha256:0".into(),
-        }
-    }
-
-    #[test]
-    fn an_idempotency_key_differs_by_request_and_not_by_attempt() {
-        let first = idempotency_key(Some("billing"), &origin("1-1"), 1, None);
-        assert_eq!(first, "orders/billing/1-1#1");
-        let again = Origin {
-            attempt: 7,
-            ..origin("1-1")
-        };
-        assert_eq!(idempotency_key(Some("billing"), &again, 1, None), first);
-        let second = idempotency_key(Some("billing"), &origin("1-1"), 2, None);
-        let other = idempotency_key(Some("other"), &origin("1-1"), 1, None);
-        let named = idempotency_key(Some("billing"), &origin("1-1"), 1, Some(b"1"));
-        let keys = [&first, &second, &other, &named];
-        let unique: std::collections::BTreeSet<_> = keys.iter().collect();
-        assert_eq!(unique.len(), keys.len(), "{keys:?}");
-        // An id that a producer has chosen cannot break out of the header.
-        for id in ["a\r\nx: y", "\u{e9}", "a\"b", &"x".repeat(300)] {
-            let key = idempotency_key(None, &origin(id), 1, None);
-            assert!(key.starts_with("sha256-") && key.len() == 71, "{key}");
-        }
-    }
-
-    #[test]
-    fn no_message_can_send_the_idempotency_key_of_another_one() {
-        let mut keys = std::collections::BTreeMap::new();
-        let (queues, groups) = (["q", "q/a", "q%2Fa"], ["a", "a/b", "a%2Fb", "b"]);
-        let ids = [
-            "1", "1#=x", "1#1", "1#=x#1", "1#", "1#=", "b/1", "a/b/1", "1%23=x",
-        ];
-        let suffixes = ["x", "1", "", "#1", "x#1", "x%231", "%", "=", "x#=x"];
-        for (queue, group) in queues.iter().flat_map(|q| groups.map(|g| (q, g))) {
-            for id in ids {
-                let origin = Origin {
-                    queue: (*queue).into(),
-                    ..origin(id)
-                };
-                let numbered = (1..3).map(|n| idempotency_key(Some(group), &origin, n, None));
-                let named =
-                    suffixes.map(|s| idempotency_key(Some(group), &origin, 1, Some(s.as_bytes())));
-                for key in numbered.chain(named) {
-                    let other = keys.insert(key.clone(), (queue, group, id));
-                    assert_eq!(other, None, "{key} of {queue} {group} {id}");
-                }
-            }
-        }
-        // A guest may name two of its own requests alike, and nothing else changes.
-        let key =
-            |suffix: &[u8]| idempotency_key(Some("g"), &origin("orders/g/1-1#2"), 1, Some(suffix));
-        assert_eq!(key(b"charge-7"), "orders/g/orders/g/1-1#2#=charge-7");
-    }
 
     #[test]
     fn headers_that_belong_to_the_connection_are_refused() {

@@ -37,10 +37,19 @@ pub struct HttpRule {
     pub ca: Option<PathBuf>,
     /// Headers that the host adds.
     pub headers: Vec<(HeaderName, Template)>,
-    /// The header that carries an idempotency key.
-    pub idempotency_key: Option<HeaderName>,
+    /// The idempotency key that the host adds.
+    pub idempotency_key: Option<KeyRule>,
     /// Whether the trace of the message goes on.
     pub traceparent: bool,
+}
+
+/// The idempotency key of requests that can change something.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct KeyRule {
+    /// The header that carries it.
+    pub header: HeaderName,
+    /// Whether it replaces the key that a handler writes; otherwise that one is its end.
+    pub always: bool,
 }
 
 impl HttpRule {
