@@ -44,6 +44,7 @@ pub mod embedded;
 pub mod file_watch;
 pub mod grants;
 pub mod host;
+pub mod key_values;
 pub mod outgoing;
 pub mod policies;
 pub mod policy_change;
@@ -59,7 +60,6 @@ pub mod telemetry;
 mod tls;
 pub mod trial;
 pub mod ui;
-pub mod values;
 pub mod workbench;
 
 pub use hostler_core::{delivery, wire};

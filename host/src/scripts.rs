@@ -15,7 +15,7 @@ fn all() -> Vec<&'static Script> {
         crate::queue::stream::scripts::ALL,
         crate::registry::scripts::ALL,
         crate::rollout::scripts::ALL,
-        crate::values::scripts::ALL,
+        crate::key_values::scripts::ALL,
     ];
     rooms.concat()
 }

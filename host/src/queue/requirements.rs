@@ -466,7 +466,7 @@ mod tests {
             crate::queue::stream::scripts::ALL,
             crate::queue::list::scripts::ALL,
             crate::outgoing::scripts::ALL,
-            crate::values::scripts::ALL,
+            crate::key_values::scripts::ALL,
             crate::registry::scripts::ALL,
         ];
         for script in serving.concat() {

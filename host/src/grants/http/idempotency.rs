@@ -88,7 +88,8 @@ impl WrittenKeys {
         }
         let had = |written: &(u32, u64)| written.0 == ordinal;
         // The order of requests may vary: a key that another request had is no new one.
-        self.is_said = seen.keys.iter().any(had) && seen.keys.iter().all(|(_, known)| *known != key);
+        self.is_said =
+            seen.keys.iter().any(had) && seen.keys.iter().all(|(_, known)| *known != key);
         self.is_said
     }
 }
@@ -178,7 +179,10 @@ mod tests {
         assert!(!keys.differ(&attempt(2, "1-2"), 1, b"random-1"));
         assert!(!keys.differ(&attempt(2, "1-2"), 1, b"random-1"));
         assert!(keys.differ(&attempt(3, "1-2"), 1, b"random-2"));
-        assert!(!keys.differ(&attempt(4, "1-2"), 1, b"random-3"), "it is said once");
+        assert!(
+            !keys.differ(&attempt(4, "1-2"), 1, b"random-3"),
+            "it is said once"
+        );
     }
 
     #[test]
@@ -191,6 +195,10 @@ mod tests {
             }
         }
         assert!(keys.messages.len() <= MESSAGES_MAX);
-        assert!(keys.messages.values().all(|seen| seen.keys.len() <= KEYS_MAX));
+        assert!(
+            keys.messages
+                .values()
+                .all(|seen| seen.keys.len() <= KEYS_MAX)
+        );
     }
 }

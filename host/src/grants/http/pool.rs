@@ -24,8 +24,8 @@ use tokio_rustls::TlsConnector;
 use tracing::warn;
 
 use super::connect::{Connector, Line};
-use super::provider::{Body, HttpError};
 use super::idempotency::{WrittenKeys, idempotency_key};
+use super::provider::{Body, HttpError};
 use super::rules::{HttpRule, Part, Template};
 use super::stand_in::Answering;
 use super::target::Target;

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 use super::provider::{KeyPage, Provider, ReadValues, Reading, Stored};
 use crate::delivery::key_value::{Seen, too_large};
+use crate::key_values::{self, Found, Most, Swapped};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
-use crate::values::{self, Found, Most, Swapped};
 
 /// Most steps of one call that lists keys, and about how many keys a step looks at.
 const STEPS_MAX: usize = 10;
@@ -64,7 +64,7 @@ impl Provider for Store {
             all: reading.bytes_max,
         };
         let found = loop {
-            match values::read(link, &reading.keys, most, reading.digests).await {
+            match key_values::read(link, &reading.keys, most, reading.digests).await {
                 Ok(found) => break found,
                 Err(error) if matches!(error.class(), Class::Reconnect | Class::Retry) => {
                     tokio::time::sleep(AGAIN).await;
@@ -93,7 +93,7 @@ impl Provider for Store {
             trial.insert(key.to_owned(), sum.to_string().into());
             return Ok(sum);
         };
-        let sum = values::increment(link, key, delta).await;
+        let sum = key_values::increment(link, key, delta).await;
         sum.map_err(|error| match &error {
             Error::Configuration { code, detail, .. } if code == "ERR" => detail.clone(),
             error => for_guest(error),
@@ -108,7 +108,7 @@ impl Provider for Store {
             self.trial.lock().insert(key.to_owned(), value);
             return Ok(true);
         };
-        let swapped = values::swap(link, key, seen, value).await;
+        let swapped = key_values::swap(link, key, seen, value).await;
         match swapped.map_err(|error| for_guest(&error))? {
             Swapped::Done => Ok(true),
             Swapped::Changed => Ok(false),
@@ -126,7 +126,7 @@ impl Provider for Store {
         };
         let (mut keys, mut cursor) = (Vec::new(), cursor);
         for _ in 0..STEPS_MAX {
-            let step = values::keys(link, prefix, cursor, PER_STEP).await;
+            let step = key_values::keys(link, prefix, cursor, PER_STEP).await;
             let (found, next) = step.map_err(|error| for_guest(&error))?;
             keys.extend(found);
             if next == 0 {
