@@ -56,5 +56,6 @@ pub mod telemetry;
 mod tls;
 pub mod trial;
 pub mod ui;
+pub mod values;
 
 pub use hostler_core::{delivery, wire};

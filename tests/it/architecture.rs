@@ -82,15 +82,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("dead_letter", &["delivery", "wire", "redis", "queue"]),
     ("policies", &["delivery", "wire", "redis"]),
     ("components", &["delivery"]),
+    ("values", &["delivery"]),
     (
         "grants",
         &[
             "components",
             "delivery",
+            "wire",
             "redis",
+            "queue",
             "telemetry",
             "tls",
             "names",
+            "values",
         ],
     ),
     ("sandbox", &["components", "delivery", "grants"]),
@@ -189,6 +193,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "runtime",
             "telemetry",
             "regular_file",
+            "values",
         ],
     ),
     (

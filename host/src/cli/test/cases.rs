@@ -14,9 +14,9 @@ use super::written::{self, Written, WrittenToml};
 use crate::cli::effects;
 use crate::cli::invoke::{ATTEMPTS_FROM_1, Verdict};
 use crate::cli::{Exit, Failure, message};
-use crate::config::{Value, schema};
 use crate::delivery::message::Message;
 use crate::sandbox::Report;
+use crate::values::{Value, schema};
 
 /// The largest table: it is a few pages of text.
 const FILE_MAX: u64 = 16 << 20;

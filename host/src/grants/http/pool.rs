@@ -160,13 +160,13 @@ impl Pool {
         Arc::new(Self {
             line: Arc::new(Line {
                 pattern: rule.host.clone(),
-                reach: rule.reach.clone(),
+                reach: rule.reach(),
                 tls,
-                connections: Arc::new(Semaphore::new(rule.connections)),
+                connections: Arc::new(Semaphore::new(rule.connections.0)),
                 names,
                 answering: answering.cloned(),
             }),
-            in_flight: Arc::new(Semaphore::new(rule.in_flight)),
+            in_flight: Arc::new(Semaphore::new(rule.in_flight.0)),
             seats: Mutex::default(),
             counts: Arc::clone(counts),
             index,
@@ -194,7 +194,7 @@ impl Pool {
         match result {
             Ok(response) => {
                 tally.end = RequestEnd::of_status(response.status().as_u16());
-                let max = self.rule.response_max;
+                let max = self.rule.response_max.0;
                 if response.body().size_hint().lower() > max {
                     tally.end = RequestEnd::TooLarge;
                     return Err(HttpError::TooLarge(max));
@@ -272,7 +272,7 @@ impl Pool {
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(self.rule.connections)
+            .pool_max_idle_per_host(self.rule.connections.0)
             .http1_max_buf_size(UNREAD_MAX)
             .http1_max_headers(HEADERS_MAX)
             .http2_max_header_list_size(H2_MAX)
@@ -321,7 +321,7 @@ impl Allowed<'_> {
     async fn add_headers(&mut self, rule: &HttpRule, secrets: &Secrets) -> Result<(), HttpError> {
         let headers = &mut self.headers;
         let changes_nothing = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
-        if let Some(name) = &rule.idempotency_key {
+        if let Some(name) = &rule.idempotency_header {
             let suffix = headers.remove(name);
             if !changes_nothing.contains(&self.method) {
                 let suffix = suffix.as_ref().map(HeaderValue::as_bytes);
@@ -343,7 +343,7 @@ impl Allowed<'_> {
                 }
             }
         }
-        for (name, template) in &rule.headers {
+        for (name, template) in rule.added() {
             headers.insert(name, fill(template, name, secrets).await?);
         }
         Ok(())
