@@ -60,6 +60,7 @@ pub mod telemetry;
 mod tls;
 pub mod trial;
 pub mod ui;
+pub mod values;
 pub mod workbench;
 
 pub use hostler_core::{delivery, wire};

@@ -6,18 +6,17 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::config::choices::{BreakAt, Codec, Digest};
 use crate::config::collect::Collected;
-use crate::config::key_value;
 use crate::config::reach::{read_headers, read_token};
 use crate::config::setting::{Definition, Kind, Kinds};
 use crate::config::settings::{
     dead_letters, dedup, failures, grants, handler, process, queue, swap, telemetry,
 };
-use crate::config::value::Value;
 use crate::config::{Dashboard, DeadLetter, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::key_value::KeyRules;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
+use crate::grants::key_value::rules::wanted;
 use crate::outgoing::dedup::Dedup;
 use crate::publish::{Channel, Destination, List, Stream};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
@@ -28,6 +27,7 @@ use crate::rollout::canary::{self, Share};
 use crate::rollout::verify;
 use crate::telemetry::otlp;
 use crate::telemetry::otlp::dropped::Signal;
+use crate::values::Value;
 use crate::wire;
 use crate::wire::codec::BodyCodec;
 use crate::wire::keys;
@@ -442,7 +442,7 @@ impl Collected {
         else {
             return;
         };
-        if let Some(wanted) = key_value::wanted(&prefix, queue.name()) {
+        if let Some(wanted) = wanted(&prefix, queue.name()) {
             let what = format!(
                 "`grant.key-value` has the prefix `{prefix}`, which is not below `{wanted}`"
             );

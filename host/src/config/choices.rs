@@ -8,11 +8,8 @@ use http::Uri;
 use serde_json::Value as Json;
 use url::Url;
 
-use crate::config::schema;
-use crate::config::value::{Invalid, Shape, Value, not_one_of, words};
 use crate::delivery::attempt::Accounting;
 use crate::delivery::policy::{OnCap, OnFault, Reason, Reasons};
-use crate::grants::configuration::rules::Values;
 use crate::outgoing::outbox::Mode;
 use crate::queue::dead_letter_queue::OnFull;
 use crate::queue::pubsub::OnOverflow;
@@ -22,6 +19,8 @@ use crate::rollout::canary::Share;
 use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::telemetry::otlp::Protocol;
 use crate::telemetry::otlp::dropped::Signal;
+use crate::values::schema;
+use crate::values::{Invalid, Value, not_one_of, words};
 use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
 
@@ -205,27 +204,6 @@ impl Value for Digest {
 
     fn schema() -> Json {
         schema::text("^(sha256:)?[0-9a-fA-F]{64}$")
-    }
-}
-
-impl Value for Values {
-    const TYPE: &'static str = "table of strings";
-    const SHAPE: Shape = Shape::Table;
-
-    fn parse(text: &str) -> Result<Self, Invalid> {
-        // The error of the parser could repeat a value.
-        serde_json::from_str(text).map_err(|_| {
-            Invalid::new("is not a JSON object of strings")
-                .hint("in a file, write a table: `[grant.config]`")
-        })
-    }
-
-    fn show(&self) -> String {
-        let names = self.names();
-        match names.is_empty() {
-            true => "no value".to_owned(),
-            false => format!("values for {}", names.join(", ")),
-        }
     }
 }
 

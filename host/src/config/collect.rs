@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::config::file;
+use crate::config::file::{self, ABOVE_TABLES};
 use crate::config::problem::{Problem, ProblemKind, Source};
 use crate::config::setting::{Definition, Kind, Setting};
 use crate::config::settings::{self, Section};
-use crate::config::value::{Invalid, Value, nearest};
 use crate::redis::target::Secret;
+use crate::values::{Invalid, Stray, Value, nearest};
 
 /// The beginning of every variable of hostler.
 pub const VARIABLE_PREFIX: &str = "HOSTLER_";
@@ -205,9 +205,15 @@ impl Collected {
             Err(mut invalid) => {
                 let others = std::mem::take(&mut invalid.others);
                 for invalid in std::iter::once(invalid).chain(others) {
+                    // A setting below a table of the file is a key of that table.
+                    let is_setting = |stray: &Stray| settings::find(&stray.key).is_some();
+                    let what = match invalid.stray.filter(is_setting) {
+                        Some(stray) => format!("{}: {ABOVE_TABLES}", stray.what),
+                        None => invalid.what,
+                    };
                     let kind = ProblemKind::Value {
                         key: setting.key(),
-                        what: invalid.what,
+                        what,
                     };
                     let source = source.clone().at(invalid.line);
                     self.problems

@@ -10,8 +10,8 @@ use toml::de::{DeArray, DeInteger, DeTable, DeValue};
 use crate::config::problem::{Problem, ProblemKind, Source};
 use crate::config::setting::Definition;
 use crate::config::settings;
-use crate::config::value::{Invalid, LINE, Shape, nearest};
 use crate::regular_file;
+use crate::values::{Invalid, LINE, Shape, nearest};
 
 /// A configuration is a page of text. A larger file is something else.
 pub const FILE_MAX: u64 = 1 << 20;

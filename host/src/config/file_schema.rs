@@ -6,10 +6,10 @@
 
 use serde_json::{Map, Value as Json};
 
-use crate::config::schema::{about, document, table_of};
 use crate::config::setting::Definition;
 use crate::config::settings::SECTIONS;
-use crate::config::value::Shape;
+use crate::values::Shape;
+use crate::values::schema::{about, document, table_of};
 
 /// The schema of `hostler.toml`.
 pub fn of_settings() -> Json {

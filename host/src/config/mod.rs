@@ -13,6 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use crate::values::nearest;
+pub use crate::values::{ByteSize, Invalid, Shape, Value};
 pub use choices::{Digest, Durability, HeaderNames, RouteTable, SummaryFormat};
 pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, PolicyValue, VARIABLE_PREFIX};
 pub use commented::{commented, usual as usual_settings};
@@ -21,11 +23,9 @@ pub use file_schema::of_settings as file_schema;
 pub use problem::{Error, Problem, ProblemKind, Source};
 pub use queue::queue_of_type;
 pub use reach::read_token;
-pub use secret::RedisUrl;
+pub use secret::{RedisAt, RedisUrl};
 pub use setting::{Definition, Facts, Setting};
 pub use sources::Sources;
-pub(crate) use value::nearest;
-pub use value::{ByteSize, Invalid, RedisAt, Shape, Value};
 
 use crate::delivery::policy::Policy;
 use crate::grants::Providers;
@@ -57,22 +57,16 @@ mod commented;
 mod data_loss;
 mod file;
 mod file_schema;
-mod key_value;
 mod problem;
 mod program;
-mod publish;
 mod queue;
 mod reach;
-mod rule_schemas;
-mod rules;
 mod sandboxed;
-pub mod schema;
 mod secret;
 mod selftest;
 mod setting;
 pub mod settings;
 mod sources;
-mod value;
 
 #[cfg(test)]
 mod tests;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
 
-use crate::config::schema;
-use crate::config::value::{Invalid, Shape, Value, nearest};
 use crate::sandbox::{Meaning, Program};
+use crate::values::schema;
+use crate::values::{Invalid, Shape, Value, nearest};
 
 /// The most arguments, and the most bytes of one.
 const ARGS_MAX: usize = 100;

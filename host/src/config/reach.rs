@@ -7,10 +7,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::collect::Collected;
 use crate::config::problem::Source;
+use crate::config::secret::RedisAt;
 use crate::config::setting::Definition;
 use crate::config::setting::Setting;
 use crate::config::settings::server;
-use crate::config::value::RedisAt;
 use crate::config::{Redis, Server};
 use crate::redis::target::{PasswordSource, Secret, SentinelLogin, Target, TlsFiles};
 use crate::regular_file;

@@ -5,14 +5,14 @@ use std::num::NonZeroU32;
 use crate::config::choices::CompileCache;
 use crate::config::collect::Collected;
 use crate::config::program::{Stdout, complete};
-use crate::config::publish;
 use crate::config::settings::{dead_letters, grants, handler, limits, program, queue};
-use crate::config::value::ByteSize;
 use crate::delivery::effect::EffectLimits;
+use crate::grants::publish::rules::outlets;
 use crate::grants::secrets::rules::SecretSource;
 use crate::grants::{Grants, Providers, Rules};
 use crate::runtime::Batching;
 use crate::sandbox;
+use crate::values::ByteSize;
 
 /// The bodies of a batch may take this part of the memory of an instance: a handler needs the rest.
 const BATCH_MEMORY_SHARE: usize = 8;
@@ -34,10 +34,10 @@ impl Collected {
             }
         }
         for rule in &http {
-            for (header, template) in &rule.headers {
+            for (header, template) in rule.added() {
                 for name in template.secrets() {
                     if secrets.iter().all(|secret| secret.name != name) {
-                        let rule = &rule.name;
+                        let rule = &*rule.name;
                         let what = format!(
                             "the header `{header}` of the rule `{rule}` names the secret `{name}`, which \
                              is not in `[grant.secret]`"
@@ -103,7 +103,7 @@ impl Collected {
             reuse_idle: self.or_default(&handler::REUSE_IDLE),
             grants: Grants {
                 config: self.value(&grants::CONFIG),
-                publish: self.value(&grants::PUBLISH).as_ref().map(publish::outlets),
+                publish: self.value(&grants::PUBLISH).as_ref().map(outlets),
                 key_value: self.value(&grants::KEY_VALUE),
                 files: self.value(&grants::FILES).unwrap_or_default(),
                 provided: providers.map(Providers::provided).unwrap_or_default(),

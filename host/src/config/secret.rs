@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
+use crate::redis::target::{PasswordSource, Secret, Target, TargetError, TlsFiles};
+use crate::values::{Invalid, Value};
 
 /// The text in place of a secret.
 pub(super) const MASK: &str = "***";
@@ -79,6 +80,67 @@ impl fmt::Display for RedisUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.masked())
     }
+}
+
+impl Value for Secret {
+    const TYPE: &'static str = "secret";
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        String::parse(text).map(Self::new)
+    }
+
+    fn show(&self) -> String {
+        MASK.to_owned()
+    }
+}
+
+/// Where Redis is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum RedisAt {
+    /// A server of our own, started and ended with this process.
+    Embedded,
+    /// A server at this URL.
+    Url(RedisUrl),
+}
+
+impl Value for RedisAt {
+    const TYPE: &'static str = "URL or `embedded`";
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        if text == "embedded" {
+            return Ok(Self::Embedded);
+        }
+        RedisUrl::parse(text).map(Self::Url).map_err(|error| {
+            let invalid = Invalid::new(error.to_string());
+            match error {
+                _ if is_host_and_port(text) => {
+                    invalid.hint(format!("did you mean `redis://{text}`?"))
+                }
+                TargetError::Url => invalid.hint("or `embedded`, for a private server"),
+                // The others say what to write.
+                _ => invalid,
+            }
+        })
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Embedded => "embedded".to_owned(),
+            Self::Url(url) => url.masked(),
+        }
+    }
+}
+
+/// `host:port`, perhaps with a database. Other texts may be a password, and are not repeated.
+fn is_host_and_port(text: &str) -> bool {
+    let is_host = |host: &str| {
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
+        !host.is_empty() && host.chars().all(good)
+    };
+    text.split_once(':').is_some_and(|(host, rest)| {
+        let (port, database) = rest.split_once('/').unwrap_or((rest, "0"));
+        is_host(host) && port.parse::<u16>().is_ok() && database.parse::<u32>().is_ok()
+    })
 }
 
 #[cfg(test)]

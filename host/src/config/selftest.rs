@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::config::schema;
-use crate::config::value::{Invalid, Shape, Value};
 use crate::rollout::verify::{Expect, SelfTest};
+use crate::values::schema;
+use crate::values::{Invalid, Shape, Value};
 
 /// More would make every swap wait.
 const MAX: usize = 100;

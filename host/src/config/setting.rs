@@ -4,8 +4,8 @@ use std::marker::PhantomData;
 
 use serde_json::Value as Json;
 
-use crate::config::value::{Invalid, Shape, Value};
 use crate::delivery::policy::Reason;
+use crate::values::{Invalid, Shape, Value};
 
 /// A condition on the value that the type alone does not express.
 type Check<T> = fn(&T) -> Result<(), Invalid>;

@@ -3,10 +3,10 @@
 //! - `rules`: what the operator writes. `provider`: the trait of what is outside the sandbox, and what one attempt asks of it;
 //!   beside it, what this host has for it. `link`: the interfaces of the guest. Interfaces of other hosts stand beside the
 //!   one that they adapt.
-//! - [`grant`]: how a grant is called, and what it gives. [`imports`]: which imports need which grant. [`link`]: links them.
-//! - [`providers`]: what this host has, and the one place that chooses. [`provided`]: what a handler gets of it. `scope`,
+//! - `grant`: how a grant is called, and what it gives. `imports`: which imports need which grant. `link`: links them.
+//! - `providers`: what this host has, and the one place that chooses. `provided`: what a handler gets of it. `scope`,
 //!   `context`, `steps`: what one attempt does, until it ends.
-//! - [`network`]: hosts and addresses in rules. `denials`: events.
+//! - [`network`]: hosts and addresses in rules. [`name`]: names of rules. `denials`: events.
 //!
 //! Only links know WebAssembly, and a link knows the trait of its provider only.
 
@@ -19,6 +19,7 @@ pub mod http;
 pub(crate) mod imports;
 pub mod key_value;
 pub(crate) mod link;
+pub mod name;
 pub mod network;
 mod provided;
 mod providers;

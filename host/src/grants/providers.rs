@@ -66,7 +66,7 @@ impl Providers {
     }
 
     fn with(rules: Rules, names: Names, answering: Option<Answering>) -> Self {
-        let labels = rules.http.iter().map(|rule| rule.name.clone());
+        let labels = rules.http.iter().map(|rule| rule.name.to_string());
         let counts = Arc::new(RuleCounts::new(labels));
         let denials = Arc::<Denials>::default();
         let secrets = Arc::new(Secrets::new(&rules.secrets, &denials));
@@ -123,7 +123,7 @@ impl Providers {
 
     /// The most connections of all rules at a time.
     pub fn connections_max(&self) -> usize {
-        self.rules.http.iter().map(|rule| rule.connections).sum()
+        self.rules.http.iter().map(|rule| rule.connections.0).sum()
     }
 
     /// What the rules count.
@@ -150,12 +150,16 @@ mod tests {
     use crate::grants::context::Origin;
     use crate::grants::http;
     use crate::grants::http::provider::{Body, HttpError, HttpRequest, Provider as _};
+    use crate::grants::http::rules::AddsKey;
     use crate::grants::http::target::Scheme;
+    use crate::grants::name::Name;
     use crate::grants::network::address::Network;
-    use crate::grants::network::reach::{HostPattern, Reach};
+    use crate::grants::network::reach::HostPattern;
     use crate::grants::scope::Scope;
     use crate::grants::tcp::provider::{LookupError, Provider as _};
     use crate::redis::names::Ask;
+    use crate::values::ByteSize;
+    use crate::values::table::{List, UpTo};
 
     fn origin() -> Origin {
         Origin {
@@ -172,32 +176,29 @@ mod tests {
 
     fn rule(host: &str, port: u16, networks: &[&str]) -> HttpRule {
         HttpRule {
-            name: host.to_owned(),
+            name: Name(host.to_owned()),
             scheme: Scheme::Http,
             host: HostPattern::parse(host).unwrap(),
             port,
             path: "/".to_owned(),
             methods: None,
-            reach: reach(networks),
-            connections: 4,
-            in_flight: 4,
-            response_max: 1 << 20,
+            address: None,
+            networks: self::networks(networks),
+            connections: UpTo(4),
+            in_flight: UpTo(4),
+            response_max: ByteSize(1 << 20),
             timeout: Duration::from_secs(10),
             ca: None,
-            headers: Vec::new(),
-            idempotency_key: None,
+            headers: None,
+            idempotency_key: AddsKey::No,
+            idempotency_header: None,
             traceparent: false,
         }
     }
 
-    fn reach(networks: &[&str]) -> Reach {
-        Reach {
-            address: None,
-            networks: networks
-                .iter()
-                .map(|n| Network::parse(n).unwrap())
-                .collect(),
-        }
+    fn networks(networks: &[&str]) -> Option<List<Network>> {
+        let networks = networks.iter().map(|n| Network::parse(n).unwrap());
+        Some(List(networks.collect()))
     }
 
     /// DNS that gives the next of these answers to each question, and the last one for ever. Also how
@@ -385,7 +386,8 @@ mod tests {
         let tcp = |host: &str, port, networks: &[&str]| TcpRule {
             host: HostPattern::parse(host).unwrap(),
             port,
-            reach: reach(networks),
+            address: None,
+            networks: self::networks(networks),
         };
         let rules = Rules {
             tcp: vec![

@@ -97,15 +97,19 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("dead_letter", &["delivery", "wire", "redis", "calls"]),
     ("policies", &["delivery", "wire", "redis"]),
     ("components", &["delivery"]),
+    ("values", &["delivery"]),
     (
         "grants",
         &[
             "components",
             "delivery",
+            "wire",
             "redis",
             "key_values",
             "telemetry",
             "tls",
+            "publish",
+            "values",
         ],
     ),
     ("sandbox", &["components", "delivery", "grants"]),
@@ -204,6 +208,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "runtime",
             "telemetry",
             "regular_file",
+            "values",
         ],
     ),
     (

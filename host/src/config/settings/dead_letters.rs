@@ -5,8 +5,8 @@ use std::num::NonZeroU64;
 use crate::config::choices::RouteTable;
 use crate::config::settings::queue::AT_LEAST_ONCE;
 use crate::config::settings::section;
-use crate::config::value::ByteSize;
 use crate::queue::dead_letter_queue::OnFull;
+use crate::values::ByteSize;
 
 section! { "Dead letters";
     /// The dead-letter queue: a key of the same type as the queue.

@@ -5,7 +5,6 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use crate::config::settings::queue::AT_LEAST_ONCE;
 use crate::config::settings::{section, up_to};
-use crate::config::value::ByteSize;
 use crate::delivery::key_value::KeyRules;
 use crate::grants::configuration::rules::Values;
 use crate::grants::files::rules::Directory;
@@ -14,6 +13,7 @@ use crate::grants::secrets::rules::SecretRule;
 use crate::grants::tcp::rules::TcpRule;
 use crate::outgoing::outbox::Mode;
 use crate::publish::Destination;
+use crate::values::ByteSize;
 
 section! { "Grants";
     /// Grant `wasi:config/store`, with these values. Without the grant, a component that imports it is

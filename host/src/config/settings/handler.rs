@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::config::choices::{CompileCache, Digest};
 use crate::config::settings::{DAY, section, up_to};
-use crate::config::value::ByteSize;
+use crate::values::ByteSize;
 
 section! { "Handler";
     /// The component that handles the messages.

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::config::settings::{DAY, section, up_to};
-use crate::config::value::ByteSize;
+use crate::values::ByteSize;
 
 const GIB: ByteSize = ByteSize(1 << 30);
 

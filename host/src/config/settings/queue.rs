@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::config::choices::{Codec, HeaderNames};
 use crate::config::setting::{Kind, Kinds};
 use crate::config::settings::{DAY, section, up_to};
-use crate::config::value::ByteSize;
 use crate::delivery::attempt::Accounting;
 use crate::delivery::policy::Reason;
 use crate::queue::pubsub::OnOverflow;
 use crate::queue::stream::{GroupStart, Retention};
+use crate::values::ByteSize;
 use crate::wire::list::Framing;
 use crate::wire::stream::MissingBody;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::choices::Durability;
+use crate::config::secret::RedisAt;
 use crate::config::settings::section;
-use crate::config::value::RedisAt;
 use crate::redis::target::Secret;
 
 section! { "Redis";

@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::config::choices::BreakAt;
 use crate::config::setting::in_range;
 use crate::config::settings::{DAY, section, up_to};
-use crate::config::value::Invalid;
 use crate::rollout::breaker::OnBreak;
 use crate::rollout::canary::Share;
 use crate::rollout::verify::SelfTest;
+use crate::values::Invalid;
 
 section! { "Swap";
     /// Take the versions that `hostler deploy` stores for this queue, and follow `hostler rollback` and

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
+use crate::values::{Invalid, Shape, Value};
+
 /// Names and values. Values may be secrets: `Debug` shows only the names.
 /// Clones share them: they can change while handlers run.
 #[derive(Clone, Default, Deserialize, Serialize)]
@@ -54,5 +56,26 @@ impl Eq for Values {}
 impl fmt::Debug for Values {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.names()).finish()
+    }
+}
+
+impl Value for Values {
+    const TYPE: &'static str = "table of strings";
+    const SHAPE: Shape = Shape::Table;
+
+    fn parse(text: &str) -> Result<Self, Invalid> {
+        // The error of the parser could repeat a value.
+        serde_json::from_str(text).map_err(|_| {
+            Invalid::new("is not a JSON object of strings")
+                .hint("in a file, write a table: `[grant.config]`")
+        })
+    }
+
+    fn show(&self) -> String {
+        let names = self.names();
+        match names.is_empty() {
+            true => "no value".to_owned(),
+            false => format!("values for {}", names.join(", ")),
+        }
     }
 }

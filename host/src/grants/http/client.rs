@@ -10,7 +10,7 @@ use tokio_rustls::TlsConnector;
 
 use super::pool::{Allowed, Pool, headers};
 use super::provider::{Body, HttpError, HttpRequest, Provider};
-use super::rules::HttpRule;
+use super::rules::{AddsKey, HttpRule};
 use super::stand_in::Answering;
 use super::target::{Scheme, Target};
 use crate::delivery::text::{printable, truncated};
@@ -104,18 +104,18 @@ impl Provider for Client {
     fn check(&self) -> Vec<String> {
         let problem = |(index, rule): (usize, &HttpRule)| {
             let why = self.pool(index).err()?;
-            Some(format!("the rule `{}`: {why}", rule.name))
+            Some(format!("the rule `{}`: {why}", *rule.name))
         };
         self.rules.iter().enumerate().filter_map(problem).collect()
     }
 
     fn refuses_batches(&self) -> Option<String> {
-        let has_key = |rule: &&HttpRule| rule.idempotency_key.is_some();
+        let has_key = |rule: &&HttpRule| rule.idempotency_key != AddsKey::No;
         let rule = self.rules.iter().find(has_key)?;
         Some(format!(
             "the rule `{}` of `[[grant.http]]` adds an idempotency key, which belongs to one message; \
              write `idempotency_key = false` in the rule, or handle single messages",
-            rule.name
+            *rule.name
         ))
     }
 
@@ -182,7 +182,7 @@ impl Provider for Client {
         if let Err(HttpError::Denied(why)) = &response
             && why.ends_with(NOT_ALLOWED)
         {
-            let (name, host) = (&rule.name, &rule.host);
+            let (name, host) = (&*rule.name, &rule.host);
             let remedy = format!(
                 "`networks` in the rule `{name}` ({host}), if the server is meant to be there"
             );

@@ -26,7 +26,7 @@ use tracing::warn;
 use super::connect::{Connector, Line};
 use super::idempotency::{WrittenKeys, idempotency_key};
 use super::provider::{Body, HttpError};
-use super::rules::{HttpRule, Part, Template};
+use super::rules::{AddsKey, HttpRule, Part, Template};
 use super::stand_in::Answering;
 use super::target::Target;
 use crate::delivery::text::{printable, truncated};
@@ -160,13 +160,13 @@ impl Pool {
         Arc::new(Self {
             line: Arc::new(Line {
                 pattern: rule.host.clone(),
-                reach: rule.reach.clone(),
+                reach: rule.reach(),
                 tls,
-                connections: Arc::new(Semaphore::new(rule.connections)),
+                connections: Arc::new(Semaphore::new(rule.connections.0)),
                 names,
                 answering: answering.cloned(),
             }),
-            in_flight: Arc::new(Semaphore::new(rule.in_flight)),
+            in_flight: Arc::new(Semaphore::new(rule.in_flight.0)),
             seats: Mutex::default(),
             keys: Mutex::default(),
             counts: Arc::clone(counts),
@@ -195,7 +195,7 @@ impl Pool {
         match result {
             Ok(response) => {
                 tally.end = RequestEnd::of_status(response.status().as_u16());
-                let max = self.rule.response_max;
+                let max = self.rule.response_max.0;
                 if response.body().size_hint().lower() > max {
                     tally.end = RequestEnd::TooLarge;
                     return Err(HttpError::TooLarge(max));
@@ -273,7 +273,7 @@ impl Pool {
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(self.rule.connections)
+            .pool_max_idle_per_host(self.rule.connections.0)
             .http1_max_buf_size(UNREAD_MAX)
             .http1_max_headers(HEADERS_MAX)
             .http2_max_header_list_size(H2_MAX)
@@ -323,11 +323,12 @@ impl Allowed<'_> {
         let rule = &pool.rule;
         let headers = &mut self.headers;
         let changes_nothing = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
-        if let Some(key) = &rule.idempotency_key {
-            let written = headers.remove(&key.header);
+        if let Some(name) = &rule.idempotency_header {
+            let always = rule.idempotency_key == AddsKey::Always;
+            let written = headers.remove(name);
             if !changes_nothing.contains(&self.method) {
                 let written = written.as_ref().map(HeaderValue::as_bytes);
-                if let (Some(suffix), false) = (written, key.always)
+                if let (Some(suffix), false) = (written, always)
                     && pool.keys.lock().differ(self.origin, self.ordinal, suffix)
                 {
                     warn!(
@@ -336,13 +337,10 @@ impl Allowed<'_> {
                          with `idempotency_key = \"always\"` in this rule, the host replaces the keys of handlers"
                     );
                 }
-                let suffix = written.filter(|_| !key.always);
+                let suffix = written.filter(|_| !always);
                 let value = idempotency_key(self.group, self.origin, self.ordinal, suffix);
                 let value = HeaderValue::try_from(value);
-                headers.insert(
-                    &key.header,
-                    value.map_err(|e| HttpError::Denied(e.to_string()))?,
-                );
+                headers.insert(name, value.map_err(|e| HttpError::Denied(e.to_string()))?);
             }
         }
         if rule.traceparent && !headers.contains_key("traceparent") {
@@ -358,7 +356,7 @@ impl Allowed<'_> {
                 }
             }
         }
-        for (name, template) in &rule.headers {
+        for (name, template) in rule.added() {
             headers.insert(name, fill(template, name, secrets).await?);
         }
         Ok(())

@@ -18,20 +18,21 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// The name in URLs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
-    }
-
     /// The port if none is named.
     pub const fn port(self) -> u16 {
         match self {
             Self::Http => 80,
             Self::Https => 443,
         }
+    }
+}
+
+impl fmt::Display for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        })
     }
 }
 
@@ -95,7 +96,7 @@ impl Target {
 
     /// The URL without what follows the path: a query may hold what should not be logged.
     pub(super) fn without_query(&self) -> String {
-        format!("{}://{}{}", self.scheme.name(), self.authority(), self.path)
+        format!("{}://{}{}", self.scheme, self.authority(), self.path)
     }
 
     /// Whether the path is in this folder, or is it.

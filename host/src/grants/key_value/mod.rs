@@ -2,6 +2,7 @@
 
 pub(super) mod link;
 pub mod provider;
+pub(crate) mod rules;
 pub(super) mod store;
 
 use super::configuration::SPIN_VERSION;

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::values::table::texts;
+
 /// A block of addresses, such as `10.0.0.0/8`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Network {
@@ -34,6 +36,12 @@ impl Network {
         let top = |address| number(address).checked_shr(host_bits).unwrap_or(0);
         top(self.base) == top(address)
     }
+}
+
+texts! {
+    Network: "network", |text| {
+        Self::parse(text).ok_or_else(|| "is not a network like `10.0.0.0/8`".to_owned())
+    };
 }
 
 impl fmt::Display for Network {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use url::Host;
 
 use super::address::{Network, is_public};
+use crate::values::table::{List, Table, texts};
 
 /// One host, or all below a domain.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -79,6 +80,23 @@ impl std::fmt::Display for HostPattern {
     }
 }
 
+texts! {
+    HostPattern: "host", |text| Self::parse(text).ok_or_else(|| {
+        "is not a host like `api.example.com` or `*.example.com`: no scheme, no port, no path".to_owned()
+    }), String::schema();
+}
+
+/// Report addresses of a rule that contradict each other.
+pub(in crate::grants) fn check_reach(
+    address: Option<IpAddr>,
+    networks: Option<&List<Network>>,
+    table: &mut Table<'_>,
+) {
+    if address.is_some() && networks.is_some() {
+        table.problem("`networks` means nothing with `address`");
+    }
+}
+
 /// The addresses that a server may have.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
@@ -89,6 +107,17 @@ pub struct Reach {
 }
 
 impl Reach {
+    pub(in crate::grants) fn new(
+        address: Option<IpAddr>,
+        networks: Option<&List<Network>>,
+    ) -> Self {
+        let networks = networks.map(|networks| networks.0.clone());
+        Self {
+            address,
+            networks: networks.unwrap_or_default(),
+        }
+    }
+
     /// Whether this rule may connect to an address of a server with this pattern.
     pub(in crate::grants) fn allows(&self, host: &HostPattern, address: IpAddr) -> bool {
         // The rule names it.

@@ -2,6 +2,7 @@
 //! out: there is no provider.
 
 pub(super) mod link;
+pub(crate) mod rules;
 
 use super::grant::Grant;
 

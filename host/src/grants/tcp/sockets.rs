@@ -51,14 +51,15 @@ impl Sockets {
         // One question, whose answer is checked by each rule.
         let mut answer = None;
         for (rule, names) in rules {
-            let addresses = match known_address(&rule.reach, &host) {
+            let reach = rule.reach();
+            let addresses = match known_address(&reach, &host) {
                 Some(address) => Ok(vec![address]),
                 None => match &answer {
                     Some(answer) => Result::clone(answer),
                     None => answer.insert(ask(names, &host).await).clone(),
                 },
             };
-            match addresses.and_then(|found| allowed(&found, &rule.host, &rule.reach)) {
+            match addresses.and_then(|found| allowed(&found, &rule.host, &reach)) {
                 Ok(addresses) => {
                     found.extend(
                         addresses

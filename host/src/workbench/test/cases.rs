@@ -11,9 +11,9 @@ use serde_json::Value as Json;
 use super::answers::{Exchange, ExchangeToml};
 use super::published::{self, Published, PublishedToml};
 use super::written::{self, Written, WrittenToml};
-use crate::config::{Value, schema};
 use crate::delivery::message::Message;
 use crate::sandbox::Report;
+use crate::values::{Value, schema};
 use crate::workbench::attempt::{ATTEMPTS_FROM_1, Verdict};
 use crate::workbench::{Error, effects, message};
 

@@ -17,7 +17,7 @@ pub fn of_document<T: JsonSchema>(title: &str, description: &str) -> Json {
 }
 
 /// A schema as a document of its own.
-pub(super) fn document(title: &str, description: &str, own: Json) -> Json {
+pub(crate) fn document(title: &str, description: &str, own: Json) -> Json {
     let mut schema = json!({ "$schema": DRAFT, "title": title, "description": description });
     if let (Some(schema), Json::Object(own)) = (schema.as_object_mut(), own) {
         schema.extend(own);
@@ -26,7 +26,7 @@ pub(super) fn document(title: &str, description: &str, own: Json) -> Json {
 }
 
 /// The schema of a type that is read by `serde`.
-pub(super) fn of_type<T: JsonSchema>() -> Json {
+pub(crate) fn of_type<T: JsonSchema>() -> Json {
     let settings = SchemaSettings::draft07().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
@@ -39,34 +39,36 @@ pub(super) fn of_type<T: JsonSchema>() -> Json {
 }
 
 /// A text that matches a pattern.
-pub(super) fn text(pattern: &str) -> Json {
+pub(crate) fn text(pattern: &str) -> Json {
     json!({ "type": "string", "pattern": pattern })
 }
 
 /// One of these words. A number may also be written without quotes.
-pub(super) fn words(words: &[&str]) -> Json {
+pub(crate) fn words(words: &[&str]) -> Json {
     let numbers = words.iter().filter_map(|word| word.parse::<i64>().ok());
     let texts = words.iter().map(|word| Json::from(*word));
     json!({ "enum": texts.chain(numbers.map(Json::from)).collect::<Vec<_>>() })
 }
 
 /// A pattern for a word in small or large letters.
-pub(super) fn any_case(word: &str) -> String {
+pub(crate) fn any_case(word: &str) -> String {
     let either = |c: char| format!("[{}{}]", c.to_ascii_uppercase(), c.to_ascii_lowercase());
     word.chars().map(either).collect()
 }
 
 /// A schema with its meaning.
-pub(super) fn about(mut schema: Json, meaning: &str) -> Json {
+pub(crate) fn about(mut schema: Json, meaning: &str) -> Json {
     schema["description"] = meaning.into();
     schema
 }
 
-/// A table with these keys, and no others. `required` names those that must be there.
-pub(super) fn table<const N: usize>(required: &[&str], keys: [(&str, Json); N]) -> Json {
+/// A table with these keys, and no others. Each has its schema, and whether it must be there.
+pub(crate) fn table<const N: usize>(keys: [(&str, bool, Json); N]) -> Json {
+    let required = keys.iter().filter(|(_, is_required, _)| *is_required);
+    let required: Vec<&str> = required.map(|(key, ..)| *key).collect();
     let keys = keys
-        .into_iter()
-        .map(|(key, schema)| (key.to_owned(), schema));
+        .iter()
+        .map(|(key, _, schema)| ((*key).to_owned(), schema.clone()));
     let mut table = table_of(keys.collect());
     if !required.is_empty() {
         table["required"] = required.into();
@@ -74,7 +76,7 @@ pub(super) fn table<const N: usize>(required: &[&str], keys: [(&str, Json); N]) 
     table
 }
 
-/// The same with any number of keys.
-pub(super) fn table_of(keys: Map<String, Json>) -> Json {
+/// The same with any number of keys, none of which must be there.
+pub(crate) fn table_of(keys: Map<String, Json>) -> Json {
     json!({ "type": "object", "properties": keys, "additionalProperties": false })
 }

@@ -1,4 +1,9 @@
-//! How the text of a setting becomes a checked value, and how a value is shown.
+//! The types of settings: how a text becomes a checked value, how a value is shown, and its JSON Schema.
+//!
+//! [`schema`]: parts of JSON Schemas. [`table`]: rules, which are tables.
+
+pub mod schema;
+pub mod table;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,10 +12,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
-
-use crate::config::schema;
-use crate::config::secret::{MASK, RedisUrl};
-use crate::redis::target::{Secret, TargetError};
 
 /// The shape of a value in TOML. Variables and flags are always texts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -55,7 +56,7 @@ impl Shape {
 }
 
 /// The key of a rule's line in the JSON of [`Shape::Rules`].
-pub(super) const LINE: &str = "#line";
+pub(crate) const LINE: &str = "#line";
 
 /// A type of setting.
 pub trait Value: Sized {
@@ -87,6 +88,17 @@ pub struct Invalid {
     pub line: Option<usize>,
     /// Further problems of the same value.
     pub others: Vec<Self>,
+    /// It is a key that a table does not have.
+    pub stray: Option<Stray>,
+}
+
+/// A key that a table does not have. It may be a setting that stands below the table.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Stray {
+    /// The key.
+    pub key: String,
+    /// The problem, without a hint.
+    pub what: String,
 }
 
 impl Invalid {
@@ -113,6 +125,7 @@ impl Invalid {
             hint: None,
             line: None,
             others: Vec::new(),
+            stray: None,
         }
     }
 
@@ -368,83 +381,22 @@ impl Value for SocketAddr {
     }
 }
 
-impl Value for Secret {
-    const TYPE: &'static str = "secret";
-
-    fn parse(text: &str) -> Result<Self, Invalid> {
-        String::parse(text).map(Self::new)
-    }
-
-    fn show(&self) -> String {
-        MASK.to_owned()
-    }
-}
-
-/// Where Redis is.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum RedisAt {
-    /// A server of our own, started and ended with this process.
-    Embedded,
-    /// A server at this URL.
-    Url(RedisUrl),
-}
-
-impl Value for RedisAt {
-    const TYPE: &'static str = "URL or `embedded`";
-
-    fn parse(text: &str) -> Result<Self, Invalid> {
-        if text == "embedded" {
-            return Ok(Self::Embedded);
-        }
-        RedisUrl::parse(text).map(Self::Url).map_err(|error| {
-            let invalid = Invalid::new(error.to_string());
-            match error {
-                _ if is_host_and_port(text) => {
-                    invalid.hint(format!("did you mean `redis://{text}`?"))
-                }
-                TargetError::Url => invalid.hint("or `embedded`, for a private server"),
-                // The others say what to write.
-                _ => invalid,
-            }
-        })
-    }
-
-    fn show(&self) -> String {
-        match self {
-            Self::Embedded => "embedded".to_owned(),
-            Self::Url(url) => url.masked(),
-        }
-    }
-}
-
-/// `host:port`, perhaps with a database. Other texts may be a password, and are not repeated.
-fn is_host_and_port(text: &str) -> bool {
-    let is_host = |host: &str| {
-        let good = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
-        !host.is_empty() && host.chars().all(good)
-    };
-    text.split_once(':').is_some_and(|(host, rest)| {
-        let (port, database) = rest.split_once('/').unwrap_or((rest, "0"));
-        is_host(host) && port.parse::<u16>().is_ok() && database.parse::<u32>().is_ok()
-    })
-}
-
 /// A setting that is one of some words.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub enum $name { $($(#[$vdoc])* $variant),* }
-        crate::config::value::words!(@value $name { $($variant = $word),* });
+        crate::values::words!(@value $name { $($variant = $word),* });
     };
     (@value $name:ty { $($variant:ident = $word:literal),* }) => {
-        impl crate::config::value::Value for $name {
-            const TYPE: &'static str = crate::config::value::words!(@type $($word),*);
+        impl crate::values::Value for $name {
+            const TYPE: &'static str = crate::values::words!(@type $($word),*);
 
-            fn parse(text: &str) -> Result<Self, crate::config::value::Invalid> {
+            fn parse(text: &str) -> Result<Self, crate::values::Invalid> {
                 match text {
                     $($word => Ok(Self::$variant),)*
-                    _ => Err(crate::config::value::not_one_of(text, &[$($word),*])),
+                    _ => Err(crate::values::not_one_of(text, &[$($word),*])),
                 }
             }
 
@@ -453,7 +405,7 @@ macro_rules! words {
             }
 
             fn schema() -> serde_json::Value {
-                crate::config::schema::words(&[$($word),*])
+                crate::values::schema::words(&[$($word),*])
             }
         }
     };

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use crate::config::schema;
-use crate::config::value::{ByteSize, Invalid, Shape, Value};
 use crate::delivery::key_value::KeyRules;
+use crate::values::schema;
+use crate::values::{ByteSize, Invalid, Shape, Value};
 use crate::wire::keys;
 
 const HINT: &str =
@@ -100,7 +100,7 @@ impl Value for KeyRules {
 
 /// The beginning that a prefix must have for this queue, if it has another one: keys share the slot
 /// of the queue, and no key of a handler is a key of hostler.
-pub(super) fn wanted(prefix: &str, queue: &str) -> Option<String> {
+pub(crate) fn wanted(prefix: &str, queue: &str) -> Option<String> {
     let wanted = keys::derived(queue, "kv:");
     (!prefix.starts_with(&wanted)).then_some(wanted)
 }

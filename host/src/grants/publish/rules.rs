@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::config::schema;
-use crate::config::value::{Invalid, Shape, Value};
 use crate::delivery::effect;
 use crate::publish::{Channel, Destination, List, Stream};
+use crate::values::schema;
+use crate::values::{Invalid, Shape, Value};
 use crate::wire::list::Codec;
 
 const HINT: &str = "write `[grant.publish]` with lines like `invoices = \"stream:invoices\"` or `jobs = \
@@ -21,7 +21,7 @@ const MAX: usize = 100;
 const NAME_MAX: usize = 64;
 
 /// The names of destinations, and which messages each takes: for the sandbox.
-pub(super) fn outlets(table: &BTreeMap<String, Destination>) -> effect::Outlets {
+pub(crate) fn outlets(table: &BTreeMap<String, Destination>) -> effect::Outlets {
     let outlet = |(name, to): (&String, &Destination)| (name.clone(), to.outlet());
     effect::Outlets::new(table.iter().map(outlet).collect())
 }
