@@ -133,6 +133,20 @@ async fn only_what_a_rule_names_is_allowed() {
 }
 
 #[tokio::test]
+async fn a_rule_with_always_replaces_the_idempotency_keys_of_the_guest() {
+    let web = Web::start().await;
+    let mut rig = rig(&rule(&web, "idempotency_key = \"always\"\n"));
+    for (attempt, random) in [(1, "stripe-node-retry-6be9"), (2, "stripe-node-retry-f2b8")] {
+        let request = format!("fetch:POST|{}|h=idempotency-key={random}", url(&web, "/ok"));
+        let report = rig.call(&with_headers(&request, &[]), attempt).await;
+        assert_eq!(reason(report.outcome), "200 ok");
+    }
+    let seen = web.seen();
+    let keys: Vec<_> = seen.iter().map(|s| s.header("idempotency-key")).collect();
+    assert_eq!(keys, [Some("orders/1-1#1"); 2]);
+}
+
+#[tokio::test]
 async fn a_rule_adds_secrets_that_the_guest_never_sees_and_keys_that_differ() {
     let web = Web::start().await;
     let headers = "headers.authorization = \"Bearer ${secret:stripe}\"\n";
