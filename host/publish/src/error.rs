@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::outgoing::Receipt;
+use super::receipt::Receipt;
 use hostler_core::wire::{delayed, frame, list};
 use hostler_redis::Error as RedisError;
 

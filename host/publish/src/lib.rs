@@ -16,6 +16,7 @@ mod error;
 mod later;
 mod outgoing;
 mod publisher;
+mod receipt;
 pub mod scripts;
 
 use hostler_redis::connection::Connector;
@@ -28,8 +29,9 @@ pub use hostler_core::wire::parts::{part, part_of};
 /// The connections that a [`Publisher`] is made of, and their errors.
 pub use hostler_redis as redis;
 pub use later::Later;
-pub use outgoing::{Outgoing, Receipt};
+pub use outgoing::Outgoing;
 pub use publisher::{BATCH_BYTES, BATCH_MESSAGES, Batch, Publisher};
+pub use receipt::Receipt;
 
 /// Why there is no publisher.
 #[derive(Debug, thiserror::Error)]

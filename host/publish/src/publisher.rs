@@ -19,7 +19,8 @@ use hostler_redis::reply;
 use super::destination::Destination;
 use super::error::{Error, Incomplete, TTL_MAX};
 use super::later::Later;
-use super::outgoing::{Outgoing, Receipt};
+use super::outgoing::Outgoing;
+use super::receipt::Receipt;
 use super::scripts;
 
 /// How many messages go in one round trip at most.

@@ -11,7 +11,6 @@ use std::sync::OnceLock;
 use parking_lot::Mutex;
 use redis::{Arg, Cmd, Pipeline, Value};
 
-use crate::connection::Link;
 use crate::error::Error;
 use crate::reply;
 
@@ -139,41 +138,6 @@ impl fmt::Debug for Script {
     }
 }
 
-/// Run calls of one script in one round trip. The reply to a refused one is a [`Value::ServerError`].
-///
-/// # Errors
-/// `Connection` or `Deadline`; `Unavailable` with `NOSCRIPT` if Redis forgets faster than we load.
-pub async fn run_all(
-    link: &Link,
-    script: &'static Script,
-    calls: Vec<Cmd>,
-) -> Result<Vec<Value>, Error> {
-    let mut pipeline = Pipeline::with_capacity(calls.len());
-    for call in calls {
-        pipeline.add_command(call);
-    }
-    link.run_all(script, &pipeline).await
-}
-
-/// Run one call of a script; a refusal is an error.
-///
-/// # Errors
-/// As [`run_all`], and refusals of Redis.
-pub async fn run(link: &Link, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
-    link.run(script, call).await
-}
-
-/// Load these scripts on the server that is at home for this link.
-///
-/// # Errors
-/// As [`run`].
-pub async fn load(link: &Link, scripts: &[&'static Script]) -> Result<(), Error> {
-    let replies = link.pipeline(LOAD, &load_all(scripts)).await?;
-    replies
-        .into_iter()
-        .try_for_each(|reply| reply::accepted(LOAD, reply).map(drop))
-}
-
 /// The command that loads a script, for errors.
 pub(super) const LOAD: &str = "SCRIPT LOAD";
 
@@ -196,7 +160,7 @@ pub(super) fn load_called<'a>(calls: impl Iterator<Item = &'a Cmd>) -> Pipeline 
     load_all(&scripts)
 }
 
-fn load_all(scripts: &[&'static Script]) -> Pipeline {
+pub(super) fn load_all(scripts: &[&'static Script]) -> Pipeline {
     let mut pipeline = Pipeline::new();
     for script in scripts {
         pipeline.add_command(script.load());

@@ -10,7 +10,7 @@ use crate::delivery::ledger::Reply;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::script::{self, PER_CALL, Script};
+use crate::redis::script::{PER_CALL, Script};
 
 pub(crate) mod copy;
 pub(crate) mod words;
@@ -74,10 +74,7 @@ pub(crate) async fn answers(
             calls.push(call);
             places.push(of);
         }
-        for (places, answer) in places
-            .into_iter()
-            .zip(script::run_all(link, script, calls).await?)
-        {
+        for (places, answer) in places.into_iter().zip(link.run_all(script, calls).await?) {
             answers.push((places, reply::accepted(script.name(), answer)));
         }
     }

@@ -57,7 +57,7 @@ use tokio::task::yield_now;
 
 use crate::delivery::message::Headers;
 use crate::redis::connection::{Connector, Link};
-use crate::redis::script::{self, Script};
+use crate::redis::script::Script;
 use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
 use crate::redis::{Error as RedisError, reply, server_ms};
 use crate::wire::dead_letter as header;
@@ -456,7 +456,7 @@ impl DeadLetters {
                 for header in entry::HEADS {
                     call.arg(format!("h:{header}"));
                 }
-                script::run(link, script, &call).await?
+                link.run(script, &call).await?
             } else {
                 let mut command = cmd(name);
                 command.arg(&self.key).arg(from).arg(to);
@@ -487,6 +487,6 @@ impl DeadLetters {
 
     /// Run a script on this queue.
     async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
-        self.checked(script::run(&self.link, script, call).await)
+        self.checked(self.link.run(script, call).await)
     }
 }

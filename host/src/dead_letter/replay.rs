@@ -15,7 +15,7 @@ use crate::calls::copy::{self, Layout};
 use crate::calls::words;
 use crate::dead_letter::scripts;
 use crate::redis::reply::{self, Info};
-use crate::redis::script::{self, PER_CALL};
+use crate::redis::script::PER_CALL;
 use crate::redis::{Class, Error as RedisError};
 use crate::wire::Raw;
 use crate::wire::dead_letter::replay::{self, Replaying};
@@ -270,7 +270,7 @@ impl<'a> Replay<'a> {
             let took = Duration::from_secs(1) * u32::try_from(moves.len()).unwrap_or(u32::MAX);
             self.next = Instant::now() + took / rate.get();
         }
-        let answers = script::run_all(&self.letters.link, &scripts::REPLAY, calls).await;
+        let answers = self.letters.link.run_all(&scripts::REPLAY, calls).await;
         let answers = self.letters.checked(answers)?;
         let mut failure = None;
         for (run, answer) in runs.iter().zip(answers) {

@@ -30,7 +30,7 @@ use super::{DeadLetters, Entry};
 use crate::calls::copy;
 use crate::dead_letter::scripts;
 use crate::delivery::millis::millis;
-use crate::redis::script::{self, Script};
+use crate::redis::script::Script;
 use crate::redis::{Class, Error, reply};
 use crate::wire::{Raw, keys};
 
@@ -150,10 +150,7 @@ async fn end(
 }
 
 async fn word(letters: &DeadLetters, script: &'static Script, call: &Cmd) -> Result<String, Error> {
-    reply::text(
-        script.name(),
-        script::run(&letters.link, script, call).await?,
-    )
+    reply::text(script.name(), letters.link.run(script, call).await?)
 }
 
 /// Let nobody write the copy of this hold anymore. Returns whether it is written.
@@ -189,7 +186,7 @@ async fn hold(
     hold.arg(millis(HOLD)).arg(millis(RECORDS_KEPT));
     hold.arg(u8::from(anew));
     let since = Instant::now();
-    let answer = script::run(&letters.link, &scripts::MOVE_HOLD, &hold).await?;
+    let answer = letters.link.run(&scripts::MOVE_HOLD, &hold).await?;
     let mut words = reply::array(name, answer)?
         .into_iter()
         .map(|word| reply::text(name, word));
@@ -214,7 +211,7 @@ async fn write(letters: &DeadLetters, one: &Move<'_>, hold: &Hold) -> Result<(),
         let mut call = scripts::MOVE_COPY.on(&[&one.target, &record]);
         call.arg(millis(RECORDS_KEPT)).arg(command);
         copy::push(&one.copy, &mut call);
-        let written = script::run(&letters.link, &scripts::MOVE_COPY, &call).await;
+        let written = letters.link.run(&scripts::MOVE_COPY, &call).await;
         return written.map(drop);
     }
     // No script can write both.

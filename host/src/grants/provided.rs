@@ -3,19 +3,22 @@
 
 use std::sync::Arc;
 
-use super::{http, key_value, secrets, tcp};
+use super::{
+    http::provider as http, key_value::provider as key_value, secrets::provider as secrets,
+    tcp::provider as tcp,
+};
 
 /// A provider for each grant that leads outside the sandbox; `None` = it is not granted. Compared by identity.
 #[derive(Clone, Debug, Default)]
 pub struct Provided {
     /// `http`
-    pub http: Option<Arc<dyn http::provider::Provider>>,
+    pub http: Option<Arc<dyn http::Provider>>,
     /// `tcp`
-    pub tcp: Option<Arc<dyn tcp::provider::Provider>>,
+    pub tcp: Option<Arc<dyn tcp::Provider>>,
     /// `secret`
-    pub secrets: Option<Arc<dyn secrets::provider::Provider>>,
+    pub secrets: Option<Arc<dyn secrets::Provider>>,
     /// `key-value`
-    pub keys: Option<Arc<dyn key_value::provider::Provider>>,
+    pub keys: Option<Arc<dyn key_value::Provider>>,
 }
 
 impl Provided {

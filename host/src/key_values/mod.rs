@@ -7,7 +7,7 @@ use crate::delivery::key_value::Seen;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script::Script;
 
 pub mod scripts;
 
@@ -53,7 +53,7 @@ pub(crate) async fn read(
     let names: Vec<&str> = keys.iter().map(String::as_str).collect();
     let mut call = script.on(&names);
     call.arg(most.each).arg(most.all).arg(u8::from(digests));
-    let reply = script::run(link, script, &call).await?;
+    let reply = link.run(script, &call).await?;
     let found = reply::array(script.name(), reply)?;
     if found.len() != keys.len() {
         return Err(reply::invalid(script.name(), "not one reply for each key"));
@@ -97,7 +97,7 @@ pub(crate) async fn swap(
     if let Some((length, digest)) = &seen.value {
         call.arg(*length).arg(digest);
     }
-    let reply = script::run(link, script, &call).await?;
+    let reply = link.run(script, &call).await?;
     Ok(match &*reply::text(script.name(), reply)? {
         "done" => Swapped::Done,
         "changed" => Swapped::Changed,

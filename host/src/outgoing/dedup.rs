@@ -18,7 +18,6 @@ use crate::outgoing::scripts;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::script;
 use crate::wire::dead_letter::AGAIN;
 use crate::wire::keys;
 
@@ -98,7 +97,7 @@ impl Dedup {
             for (mark, _) in &some {
                 call.arg(&mark[..]);
             }
-            let reply = script::run(link, script, &call).await?;
+            let reply = link.run(script, &call).await?;
             for ((_, is_duplicate), found) in
                 some.into_iter().zip(reply::array(script.name(), reply)?)
             {

@@ -6,15 +6,16 @@ use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value};
 use serde::Serialize;
 
-use super::{Observation, list, stream};
+use super::Observation;
 use crate::delivery::message::DeliveryId;
 use crate::outgoing::outbox;
 pub use crate::outgoing::outbox::report::OutboxReport;
+use crate::queue::list::scripts::LIST_REPORT;
 use crate::queue::list::token;
+use crate::queue::stream::scripts::BACKLOG;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
-use crate::redis::script;
 use crate::wire::entry_id::parse_entry_id;
 use crate::wire::keys::{self, EPOCH_CONSUMER, PARKED_CONSUMER, UNPARKED_CONSUMER};
 
@@ -150,12 +151,12 @@ async fn look(
             next_due_ms = [next_due_ms, due].into_iter().flatten().min();
         }
     }
-    let mut backlog = stream::scripts::BACKLOG.on(&[key, &later, &parked]);
+    let mut backlog = BACKLOG.on(&[key, &later, &parked]);
     backlog
         .arg(group)
         .arg(PARKED_CONSUMER)
         .arg(UNPARKED_CONSUMER);
-    let backlog = script::run(link, &stream::scripts::BACKLOG, &backlog).await?;
+    let backlog = link.run(&BACKLOG, &backlog).await?;
     let [unread, _, _] = reply::tuple(COMMAND, backlog)?;
     let unread = reply::integer(COMMAND, &unread)? > 0;
     Ok(Report {
@@ -193,11 +194,11 @@ async fn look(
 /// # Errors
 /// Refusals of Redis.
 pub async fn list(link: &Link, key: &str, dead_letter: Option<&str>) -> Result<Report, Error> {
-    let script = &list::scripts::LIST_REPORT;
+    let script = &LIST_REPORT;
     let (retry, delayed, instances) = (keys::retry(key), keys::delayed(key), keys::instances(key));
     let mut call = script.on(&[key, &retry, &delayed, &instances]);
     call.arg(keys::processing(key, "")).arg(token::BEGINNING);
-    let reply = script::run(link, script, &call).await?;
+    let reply = link.run(script, &call).await?;
     let command = script.name();
     let [length, delayed, next, now, instances] = reply::tuple(command, reply)?;
     let now = reply::count(command, &now)?;

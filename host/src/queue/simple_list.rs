@@ -29,7 +29,6 @@ use crate::queue::startup::StartError;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::{Class, Error};
 use crate::redis::reply;
-use crate::redis::script;
 use crate::wire::list::Framing;
 
 /// Most values that a script takes.
@@ -118,7 +117,7 @@ impl SimpleList {
             let script = &scripts::LIST_POP;
             let mut call = script.on(&[&self.key]);
             call.arg(want.min(TAKEN_MAX)).arg(bytes);
-            match script::run(&self.fetches, script, &call).await {
+            match self.fetches.run(script, &call).await {
                 // The right to it is missing: that does not change by itself.
                 Err(error) if error.is_missing_right() => {
                     self.may_script.store(false, Ordering::Relaxed);

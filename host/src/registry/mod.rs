@@ -24,7 +24,6 @@ use crate::queue::kind::Place;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::script;
 use crate::wire::keys::{self, QUEUES};
 
 pub mod overview;
@@ -126,7 +125,7 @@ pub async fn register(link: &Link, queue: &Listed) -> Result<(), Error> {
     let script = &scripts::REGISTER;
     let mut call = script.on(&[QUEUES]);
     call.arg(description).arg(millis(KEPT)).arg(QUEUES_MAX);
-    script::run(link, script, &call).await.map(drop)
+    link.run(script, &call).await.map(drop)
 }
 
 /// The listed queues, by name and group.

@@ -33,7 +33,7 @@ use crate::delivery::millis::millis;
 use crate::redis::connection::Link;
 use crate::redis::error::{Error, bounded_to};
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script::Script;
 use crate::rollout::scripts;
 use crate::rollout::verify;
 use crate::wire::keys;
@@ -236,7 +236,7 @@ impl Store {
     }
 
     async fn change(&self, script: &'static Script, call: &Cmd) -> Result<ChangeResult, Error> {
-        match script::run(&self.link, script, call).await? {
+        match self.link.run(script, call).await? {
             Value::Int(number) => Ok(ChangeResult::Requested(u64::try_from(number).unwrap_or(0))),
             other => match &*reply::text(script.name(), other)? {
                 "gone" => Ok(ChangeResult::Missing),
@@ -357,9 +357,7 @@ impl Store {
             .arg(seen.unwrap_or_default())
             .arg(millis(ttl))
             .arg(millis(HOST_NAME_TTL));
-        script::run(&self.link, &scripts::SEEN, &call)
-            .await
-            .map(drop)
+        self.link.run(&scripts::SEEN, &call).await.map(drop)
     }
 
     /// The published states of the hosts of the queue.

@@ -357,7 +357,7 @@ fn a_compiler_that_cannot_be_confined_says_so() {
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",
-                "sandbox_compile::a_compiler_that_cannot_be_confined_says_so",
+                "sandbox::sandbox_compile::a_compiler_that_cannot_be_confined_says_so",
             ])
             .env(CHILD, "")
             .output()

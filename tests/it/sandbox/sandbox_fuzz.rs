@@ -33,7 +33,11 @@ fn moment(name: &str, mut input: impl FnMut(&mut Rng) -> Vec<u8>, body: fn(&[u8]
     if std::env::var_os(RUN).is_none() {
         let seed = number("HOSTLER_FUZZ_SEED").unwrap_or_else(|| fastrand::u64(..));
         let child = Command::new(std::env::current_exe().expect("a test has a file"))
-            .args(["--exact", "--nocapture", &format!("sandbox_fuzz::{name}")])
+            .args([
+                "--exact",
+                "--nocapture",
+                &format!("sandbox::sandbox_fuzz::{name}"),
+            ])
             .env(RUN, "")
             .env("HOSTLER_FUZZ_SEED", seed.to_string())
             .output()

@@ -435,7 +435,10 @@ fn little_address_space_is_enough() {
     if std::env::var_os(CHILD).is_none() {
         // A process cannot raise its limits again: the test runs itself as a child.
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "sandbox_load::little_address_space_is_enough"])
+            .args([
+                "--exact",
+                "sandbox::sandbox_load::little_address_space_is_enough",
+            ])
             .env(CHILD, "")
             .output()
             .unwrap();

@@ -22,7 +22,7 @@ use super::node_link::{How, NO_CLIENT_ID, NodeLink, Tally};
 use super::{Connector, Entries, key};
 use crate::error::{Error, Redirection};
 use crate::reply;
-use crate::script::Script;
+use crate::script::{self, Script};
 use crate::topology::Node;
 use hostler_core::wire::keys;
 
@@ -197,17 +197,34 @@ impl Link {
         self.ask_all(command, pipeline, is_durable(command)).await
     }
 
-    /// Run calls of a script in one round trip, as [`Link::pipeline`].
+    /// Run calls of one script in one round trip. The reply to a refused one is a [`Value::ServerError`].
     ///
     /// # Errors
-    /// As [`Link::pipeline`].
+    /// `Connection` or `Deadline`; `Unavailable` with `NOSCRIPT` if Redis forgets faster than we load.
     pub async fn run_all(
         &self,
         script: &'static Script,
-        calls: &Pipeline,
+        calls: Vec<Cmd>,
     ) -> Result<Vec<Value>, Error> {
-        self.ask_all(script.name(), calls, script.is_durable())
+        let mut pipeline = Pipeline::with_capacity(calls.len());
+        for call in calls {
+            pipeline.add_command(call);
+        }
+        self.ask_all(script.name(), &pipeline, script.is_durable())
             .await
+    }
+
+    /// Load these scripts on the server that is at home for this link.
+    ///
+    /// # Errors
+    /// As [`Link::pipeline`], and refusals of Redis.
+    pub async fn load(&self, scripts: &[&'static Script]) -> Result<(), Error> {
+        let replies = self
+            .pipeline(script::LOAD, &script::load_all(scripts))
+            .await?;
+        replies
+            .into_iter()
+            .try_for_each(|reply| reply::accepted(script::LOAD, reply).map(drop))
     }
 
     async fn ask_all(

@@ -332,7 +332,7 @@ impl Allowed<'_> {
                     && pool.keys.lock().differ(self.origin, self.ordinal, suffix)
                 {
                     warn!(
-                        rule = %rule.name,
+                        rule = &*rule.name,
                         "a handler sends another idempotency key at each attempt, so a retry may repeat its request; \
                          with `idempotency_key = \"always\"` in this rule, the host replaces the keys of handlers"
                     );

@@ -33,7 +33,6 @@ use crate::outgoing::scripts;
 use crate::redis::connection::Link;
 use crate::redis::error::{Class, Error};
 use crate::redis::reply;
-use crate::redis::script;
 use crate::wire::entry_id::{entry_id, parse_entry_id};
 use crate::wire::keys;
 
@@ -265,7 +264,7 @@ async fn run(
     if unreadable.is_some_and(|entry| entry.id == head.entries[0].id) {
         return Ok(run);
     }
-    let answer = script::run(link, script, &call).await?;
+    let answer = link.run(script, &call).await?;
     let [mark, written, why, was_void] = reply::tuple(script.name(), answer)?;
     let mark = reply::text(script.name(), mark)?;
     run.written = reply::count(script.name(), &written)?;
@@ -316,7 +315,7 @@ async fn read(outbox: &Outbox, link: &Link) -> Result<Head, Error> {
     let script = &scripts::OUTBOX_HEAD;
     let mut call = script.on(&[&outbox.key]);
     call.arg(RUN_ENTRIES).arg(RUN_BYTES);
-    let answer = script::run(link, script, &call).await?;
+    let answer = link.run(script, &call).await?;
     let mut parts = reply::array(script.name(), answer)?.into_iter();
     let missing = || reply::invalid(script.name(), "too few parts");
     let mut next = || parts.next().ok_or_else(missing);
@@ -354,7 +353,7 @@ async fn remove(
     let mut call = script.on(&[&outbox.key]);
     call.arg(mark)
         .arg(entry_id(DeliveryId(id.saturating_add(1))));
-    let answer = script::run(link, script, &call).await?;
+    let answer = link.run(script, &call).await?;
     let removed = reply::integer(script.name(), &answer)?;
     Ok(u64::try_from(removed).ok())
 }

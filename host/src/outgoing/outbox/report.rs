@@ -6,7 +6,6 @@ use crate::outgoing::scripts;
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::script;
 use crate::wire::keys;
 
 /// The most outboxes that one script looks at.
@@ -48,7 +47,7 @@ pub(crate) async fn report(
         let some: Vec<String> = destinations.by_ref().take(PER_CALL).collect();
         let keys: Vec<String> = some.iter().map(|to| keys::outbox(queue, to)).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let answer = script::run(link, script, &script.on(&keys)).await?;
+        let answer = link.run(script, &script.on(&keys)).await?;
         let numbers = reply::array(script.name(), answer)?;
         for (to, numbers) in some.into_iter().zip(numbers.chunks_exact(2)) {
             reports.push(OutboxReport {

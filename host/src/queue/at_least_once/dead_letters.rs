@@ -22,8 +22,8 @@ use crate::queue::{Claim, Maintenance, Reply, Settlement, Sweep};
 use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
+use crate::redis::script::PER_CALL;
 use crate::redis::script::Script;
-use crate::redis::script::{self, PER_CALL};
 use crate::wire::Raw;
 use crate::wire::dead_letter::Context;
 use crate::wire::death::{self, Incoming};
@@ -299,7 +299,7 @@ async fn send<Q: AtLeastOnce>(
     let calls = alike
         .iter()
         .map(|((key, layout), some)| call_of(key, layout, some));
-    let answers = script::run_all(&base.commands, script, calls.collect()).await?;
+    let answers = base.commands.run_all(script, calls.collect()).await?;
     let (mut whole, mut replies) = (Vec::new(), Vec::with_capacity(letters.len()));
     for (((key, _), some), answer) in alike.into_iter().zip(answers) {
         match reply::accepted(script.name(), answer) {
@@ -323,7 +323,7 @@ async fn send<Q: AtLeastOnce>(
     for letter in whole {
         let layout = Layout::of(&letter.copy, None);
         let call = call_of(&letter.to.key, &layout, &[letter]);
-        let answer = script::run(&base.commands, script, &call).await;
+        let answer = base.commands.run(script, &call).await;
         let word = answer.and_then(|answer| words(queue, &letter.to.key, 1, answer));
         let reply = word.and_then(|words| reply_of(script.name(), &words[0]));
         replies.push((letter, reply.or_else(|error| refused(queue.about(error)))?));

@@ -17,7 +17,6 @@ use crate::queue::startup::StartError;
 use crate::redis::Error;
 use crate::redis::connection::Link;
 use crate::redis::reply;
-use crate::redis::script;
 
 /// How often a host says what it goes by, at the least while it holds something.
 const REPEAT_EVERY: Duration = Duration::from_secs(5);
@@ -156,7 +155,7 @@ impl Terms {
             .arg(millis(2 * self.min_idle + HOLDS_LONGER))
             .arg(&self.queue)
             .arg(when);
-        let reply = script::run(link, script, &call).await?;
+        let reply = link.run(script, &call).await?;
         let [largest, smallest, is_one_set, owner] = reply::tuple(script.name(), reply)?;
         let owner = reply::text(script.name(), owner)?;
         if !owner.is_empty() {

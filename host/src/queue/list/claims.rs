@@ -19,7 +19,7 @@ use crate::queue::{Claim, Reply, Taken};
 use crate::redis::connection::{DEADLINE, Link};
 use crate::redis::error::{Class, Error};
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script::Script;
 use crate::wire::list::Framing;
 use crate::wire::{Raw, keys};
 
@@ -70,7 +70,7 @@ impl ListQueue {
             .arg(self.recovery_ttl())
             .arg(length.map_or_else(String::new, |length| length.to_string()));
         let sent = Instant::now();
-        let reply = self.answer(script::run(link, script, &call).await)?;
+        let reply = self.answer(link.run(script, &call).await)?;
         let [evicted, claims, beyond] = reply::tuple(script.name(), reply)?;
         self.note_eviction(script, &evicted)?;
         let claims = self.claims(script, claims)?;
@@ -170,7 +170,7 @@ impl ListQueue {
             .arg(&self.keys.processing_prefix)
             .arg(RECORDS_MAX)
             .arg(self.passed_over.load(Ordering::Relaxed));
-        let reply = script::run(&self.base.commands, script, &call).await?;
+        let reply = self.base.commands.run(script, &call).await?;
         let [found, next] = reply::tuple(script.name(), reply)?;
         self.passed_over
             .store(reply::count(script.name(), &next)?, Ordering::Relaxed);
@@ -208,7 +208,7 @@ impl ListQueue {
         for token in tokens {
             call.arg(&token.0[..]);
         }
-        let reply = self.answer(script::run(&self.base.commands, script, &call).await)?;
+        let reply = self.answer(self.base.commands.run(script, &call).await)?;
         let mut orphans = Vec::new();
         for orphan in reply::array(script.name(), reply)? {
             let [entry, mark, idle] = reply::tuple(script.name(), orphan)?;
@@ -278,7 +278,7 @@ impl ListQueue {
             copy::push_value(&new.entry(&written.value), Some(&original), &mut call);
             claims.push(self.values.claim(new, written.value, Some(orphan.idle)));
         }
-        let reply = script::run(&self.base.commands, script, &call).await?;
+        let reply = self.base.commands.run(script, &call).await?;
         let words = reply::array(script.name(), reply)?;
         if words.len() != claims.len() {
             return Err(incomplete(script.name()));
@@ -314,7 +314,7 @@ impl ListQueue {
         let script = &scripts::LIST_OWN;
         let mut call = script.on(&[&self.keys.processing]);
         call.arg(ENTRIES_MAX);
-        let reply = script::run(&self.base.commands, script, &call).await?;
+        let reply = self.base.commands.run(script, &call).await?;
         let mut unknown = Vec::new();
         for token in reply::array(script.name(), reply)? {
             let token = token_of(script.name(), token)?;

@@ -30,7 +30,7 @@ use crate::redis::ServerTime;
 use crate::redis::connection::Connector;
 use crate::redis::error::Error;
 use crate::redis::reply;
-use crate::redis::script::{self, Script};
+use crate::redis::script::Script;
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::list::{self, Framing};
 use crate::wire::{Raw, keys};
@@ -153,7 +153,7 @@ impl ListQueue {
         let joined = async {
             queue.base.time.read(link).await?;
             // This makes the instance known.
-            script::run(link, &scripts::LIST_HOLD, &queue.hold_call()).await
+            link.run(&scripts::LIST_HOLD, &queue.hold_call()).await
         };
         let joined = joined.await;
         joined.map_err(|error| StartError::from_error(error, &queue.options.key))?;
@@ -309,7 +309,7 @@ impl ListQueue {
             .arg(&self.keys.processing_prefix)
             .arg(&self.keys.started_prefix)
             .arg(only);
-        let reply = script::run(&self.base.commands, script, &call).await?;
+        let reply = self.base.commands.run(script, &call).await?;
         reply::count(script.name(), &reply)
     }
 
@@ -346,7 +346,7 @@ impl ListQueue {
             .arg(bytes)
             .arg(self.recovery_ttl());
         let sent = Instant::now();
-        let reply = self.answer(script::run(&self.base.commands, script, &call).await);
+        let reply = self.answer(self.base.commands.run(script, &call).await);
         let reply = reply.map_err(|error| error.among(&[&keys.delayed, &keys.retry]))?;
         let [evicted, claims, wait] = reply::tuple(script.name(), reply)?;
         self.note_eviction(script, &evicted)?;
@@ -697,7 +697,7 @@ impl AtLeastOnce for ListQueue {
         let mut call = script.on(&[&self.keys.processing, &self.keys.started]);
         call.arg(name_of(&settlement.claim));
         call.arg(trimmed.unwrap_or_default());
-        let word = script::run(&self.base.commands, script, &call).await?;
+        let word = self.base.commands.run(script, &call).await?;
         word_reply(script.name(), word)
     }
 

@@ -17,7 +17,7 @@ use crate::queue::stream::scripts;
 use crate::queue::{Claim, Origin, Queue, Reply, SettleAction, Settlement, Taken};
 use crate::redis::error::{Class, Error};
 use crate::redis::reply::{self, Info};
-use crate::redis::script::{self, Script};
+use crate::redis::script::Script;
 use crate::wire::entry_id::{GREATEST, parse_entry_id};
 use crate::wire::keys::UNPARKED_CONSUMER;
 use crate::wire::{Raw, stream};
@@ -164,7 +164,7 @@ impl StreamQueue {
         call.arg(PARKED_CONSUMER).arg(UNPARKED_CONSUMER);
         call.arg(want).arg(bytes);
         let sent = Instant::now();
-        let entries = self.answer(script::run(&self.base.fetches, script, &call).await)?;
+        let entries = self.answer(self.base.fetches.run(script, &call).await)?;
         let claims = self.entries(script.name(), entries)?;
         self.base.bounds.answered(&claims, sent.elapsed());
         Ok(claims)
@@ -221,7 +221,7 @@ impl StreamQueue {
             .collect();
         let sent = Instant::now();
         let (mut taken, mut known) = (Taken::default(), Vec::new());
-        let answers = script::run_all(&self.base.commands, script, calls).await;
+        let answers = self.base.commands.run_all(script, calls).await;
         for answer in self.answer(answers)? {
             let reply = reply::accepted(script.name(), answer).map_err(|error| self.about(error));
             let reply = match reply {
@@ -490,7 +490,7 @@ impl StreamQueue {
 
     /// Run a script that claims messages that were held before.
     async fn take(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
-        self.answer(script::run(&self.base.commands, script, call).await)
+        self.answer(self.base.commands.run(script, call).await)
     }
 
     /// The answer to a request for messages: after none, the next request is smaller.

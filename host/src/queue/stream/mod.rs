@@ -30,7 +30,7 @@ use crate::redis::ServerTime;
 use crate::redis::connection::{Connector, DEADLINE};
 use crate::redis::error::{Class, Error};
 use crate::redis::reply::{self, Info};
-use crate::redis::script::{self, Script};
+use crate::redis::script::Script;
 use crate::wire::entry_id::{EntryId, entry_id, parse_entry_id};
 use crate::wire::keys::{EPOCH_CONSUMER, UNPARKED_CONSUMER};
 use crate::wire::{Raw, keys};
@@ -240,7 +240,7 @@ impl StreamQueue {
         let base = &queue.base;
         let prepared = async {
             queue.saw(queue.join().await?);
-            script::load(&base.commands, scripts::ALL).await?;
+            base.commands.load(scripts::ALL).await?;
             queue.learn_epoch().await?;
             base.time.read(&base.commands).await?;
             base.fetches.reach().await
@@ -331,7 +331,7 @@ impl StreamQueue {
     }
 
     async fn run(&self, script: &'static Script, call: &Cmd) -> Result<Value, Error> {
-        let answer = script::run(&self.base.commands, script, call).await;
+        let answer = self.base.commands.run(script, call).await;
         answer.map_err(|error| self.about(error))
     }
 
