@@ -12,6 +12,7 @@ import { sources } from "./sources.js";
 import { WORLD, writeWorld } from "./wit.js";
 
 const SDK = join(import.meta.dirname, "..");
+const require = createRequire(import.meta.url);
 
 export const ENGINES = ["starlingmonkey", "quickjs"];
 
@@ -30,12 +31,14 @@ export async function build({ entry, output, engine = ENGINES[0], folder = "buil
   return { imports };
 }
 
-async function bundled(entry, engine, project) {
+/** The bundle of a handler, and the interfaces that it imports. */
+export async function bundled(entry, engine, project) {
   const result = await bundle({
     stdin: { contents: main(entry, engine), resolveDir: project, sourcefile: "hostler:main", loader: "js" },
     bundle: true,
     write: false,
-    outfile: "build/handler.js",
+    absWorkingDir: project,
+    outfile: join(project, "handler.js"),
     format: "esm",
     platform: "browser",
     conditions: ["worker", "module"],
@@ -48,17 +51,21 @@ async function bundled(entry, engine, project) {
       "top-level-await": false,
       "dynamic-import": false,
     },
-    keepNames: false,
     define: { "process.env.NODE_ENV": '"production"', global: "globalThis" },
-    inject: engine === "quickjs" ? [] : [join(SDK, "build/globals.js")],
-    plugins: [interfaces(engine), ...(engine === "quickjs" ? [] : [nodeModules])],
+    inject: [join(SDK, "build/globals.js")],
+    plugins: [interfaces(engine), nodeModules],
     sourcemap: "external",
     sourcesContent: false,
     metafile: true,
     logLevel: "warning",
   });
   const [map, { text }] = result.outputFiles;
-  const table = JSON.stringify(sources(JSON.parse(map.text)));
+  // The places of packages, and of this one, say nothing about a failure of the handler.
+  const shown = (path) => {
+    const isOwn = !/(^|\/)node_modules\/|^[a-z-]+:/.test(path) && relative(SDK, resolve(project, path)).startsWith("..");
+    return isOwn ? path.replace(/^(\.\.\/)+/, "") : undefined;
+  };
+  const table = JSON.stringify(sources(JSON.parse(map.text), shown));
   const outputs = Object.values(result.metafile.outputs);
   const imports = outputs.flatMap((output) => output.imports).filter(({ external }) => external);
   return {
@@ -102,15 +109,28 @@ async function starlingmonkey(witPath, sourcePath, code) {
   return component;
 }
 
+// componentize-qjs 0.4.5 stops now and then without an end. It takes a second, so it is started again.
+const QUICKJS_MS = 60_000;
+const QUICKJS_STARTS = 3;
+
 /** The bytes are written by its own command. */
-function quickjs(wit, file, output) {
-  const manifest = createRequire(import.meta.url).resolve("componentize-qjs/package.json");
-  const { bin } = createRequire(import.meta.url)(manifest);
-  const command = join(dirname(manifest), typeof bin === "string" ? bin : Object.values(bin)[0]);
+async function quickjs(wit, file, output) {
+  const command = join(dirname(require.resolve("componentize-qjs/package.json")), "bin/componentize-qjs");
   const flags = ["--wit", wit, "--world", WORLD, "--js", file, "--sync", "-o", output];
+  for (let start = 1; start <= QUICKJS_STARTS; start += 1) {
+    const { status, signal, stderr } = await run([command, ...flags], QUICKJS_MS);
+    if (status === 0) return;
+    if (!signal) throw new Error(`componentize-qjs: ${stderr.trim()}`);
+  }
+  throw new Error(`componentize-qjs has not ended within ${QUICKJS_MS / 1000} s, ${QUICKJS_STARTS} times`);
+}
+
+function run(command, timeout) {
   return new Promise((done, failed) => {
-    const child = spawn(process.execPath, [command, ...flags], { stdio: "inherit" });
+    const child = spawn(process.execPath, command, { stdio: ["ignore", "ignore", "pipe"], timeout, killSignal: "SIGKILL" });
+    let stderr = "";
+    child.stderr.on("data", (text) => (stderr += text));
     child.on("error", failed);
-    child.on("exit", (code) => (code === 0 ? done() : failed(new Error(`componentize-qjs ended with ${code}`))));
+    child.on("close", (status, signal) => done({ status, signal, stderr }));
   });
 }

@@ -3,11 +3,13 @@
 
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/** Read a source map. Lines and columns of the result count from 1 and 0. */
-export function sources({ sources, mappings }) {
-  const isOwn = sources.map((path) => !/(^|\/)node_modules\/|^hostler:|\/sdk\/js\/|(^|\/)hostler\//.test(path));
+/** Read a source map. `shown` says the name of a source, or nothing. Lines of the result count from 1, columns from 0. */
+export function sources({ sources, mappings }, shown) {
   const kept = [];
-  const indexes = sources.map((path, at) => (isOwn[at] ? kept.push(path.replace(/^(\.\.\/)+/, "")) - 1 : -1));
+  const indexes = sources.map((path) => {
+    const name = shown(path);
+    return name ? kept.push(name) - 1 : -1;
+  });
   const lines = {};
   let [source, line] = [0, 0];
   mappings.split(";").forEach((text, at) => {

@@ -9,7 +9,7 @@ export const keyValue = {
   },
   getBytes: (key) => store.get(key) ?? undefined,
   set(key, value, ttlMs = undefined) {
-    store.set(key, value instanceof Uint8Array ? value : encode(JSON.stringify(value)), ttlMs);
+    store.set(key, ArrayBuffer.isView(value) ? value : encode(JSON.stringify(value)), ttlMs);
   },
   delete: (key) => store.delete(key),
   increment: (key, by = 1) => Number(store.increment(key, by)),

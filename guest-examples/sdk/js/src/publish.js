@@ -4,6 +4,6 @@ import { encode } from "./values.js";
 
 /** Publish a message together with the acknowledgement: both happen, or neither. */
 export function publish(queue, value, headers = {}, delayMs = undefined) {
-  const sent = { ...(typeof value === "object" && !(value instanceof Uint8Array) && { "content-type": "application/json" }), ...headers };
+  const sent = { ...(typeof value === "object" && !(ArrayBuffer.isView(value)) && { "content-type": "application/json" }), ...headers };
   publisher.publish(queue, { body: encode(value), headers: Object.entries(sent), delayMs });
 }

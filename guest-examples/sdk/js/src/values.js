@@ -3,7 +3,7 @@ const decoder = new TextDecoder("utf-8", { fatal: true });
 
 /** Bytes and text stay as they are. Everything else is JSON. */
 export function encode(value) {
-  if (value instanceof Uint8Array) return value;
+  if (ArrayBuffer.isView(value)) return value;
   const text = typeof value === "string" ? value : JSON.stringify(value);
   if (text === undefined) throw new TypeError(`${typeof value} has no JSON`);
   return encoder.encode(text);

@@ -1,0 +1,3 @@
+import { nanoid } from "nanoid";
+
+export default () => `${nanoid().length} ${nanoid() !== nanoid()}`;

@@ -1,0 +1,6 @@
+import pino from "pino";
+
+export default () => {
+  pino().info({ order: "o-1" }, "charged");
+  return "logged";
+};

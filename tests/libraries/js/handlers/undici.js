@@ -1,0 +1,3 @@
+import { request } from "undici";
+
+export default async (url) => (await request(`${url}/json`)).statusCode;
