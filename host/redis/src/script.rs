@@ -9,10 +9,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use parking_lot::Mutex;
-use redis::{Arg, Cmd, Pipeline, Value};
-
-use crate::error::Error;
-use crate::reply;
+use redis::{Arg, Cmd, Pipeline};
 
 /// Most messages in one call: a script blocks Redis.
 pub const PER_CALL: usize = 100;
