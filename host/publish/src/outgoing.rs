@@ -1,7 +1,6 @@
 //! A message on its way to Redis.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
