@@ -89,7 +89,7 @@ pub struct Invalid {
     /// Further problems of the same value.
     pub others: Vec<Self>,
     /// It is a key that a table does not have.
-    pub stray: Option<Stray>,
+    pub stray: Option<Box<Stray>>,
 }
 
 /// A key that a table does not have. It may be a setting that stands below the table.

@@ -283,9 +283,11 @@ impl<'a> Table<'a> {
                 None => format!("the keys are {}", self.asked.join(", ")),
             };
             let mut invalid = self.invalid(&format!("{what}: {hint}"));
-            invalid.stray = near.is_none().then(|| Stray {
-                key: key.clone(),
-                what: self.invalid(&what).what,
+            invalid.stray = near.is_none().then(|| {
+                Box::new(Stray {
+                    key: key.clone(),
+                    what: self.invalid(&what).what,
+                })
             });
             self.problems.push(invalid);
         }
