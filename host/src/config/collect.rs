@@ -206,8 +206,9 @@ impl Collected {
                 let others = std::mem::take(&mut invalid.others);
                 for invalid in std::iter::once(invalid).chain(others) {
                     // A setting below a table of the file is a key of that table.
-                    let is_setting = |stray: &Box<Stray>| settings::find(&stray.key).is_some();
-                    let what = match invalid.stray.filter(is_setting) {
+                    let stray = invalid.stray.map(|stray| *stray);
+                    let is_setting = |stray: &Stray| settings::find(&stray.key).is_some();
+                    let what = match stray.filter(is_setting) {
                         Some(stray) => format!("{}: {ABOVE_TABLES}", stray.what),
                         None => invalid.what,
                     };
