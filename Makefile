@@ -47,6 +47,8 @@ FUZZ_RUNS ?= 100000000
 FUZZ_TARGETS ?= $(basename $(notdir $(wildcard tests/fuzz/targets/*.rs)))
 # Those that build wasmtime, need more room (they compile), and make something of long inputs only.
 FUZZ_SANDBOX := component handler answer
+# The host that the tests of other languages run.
+UNDER_TEST := $(CURDIR)/target/debug/hostler-under-test
 # Where the tools of the guests are installed, and cargo-fuzz.
 TOOLCHAINS := $(CURDIR)/.toolchains
 
@@ -72,7 +74,7 @@ WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests test-it test-small measured-tests storm failovers peer alert-rules browser setup-browser pictures \
   exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny vendored advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bench-quick  setup-valgrind bindings demo-host demo-payments \
+  programs libraries guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bench-quick  setup-valgrind bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -81,6 +83,7 @@ help:
 	@echo "make test    the test suite, with the example handlers in $(QUICK)"
 	@echo "make test-all  the same in $(LANGUAGES), with the long storms"
 	@echo "make guests  the example handlers in all languages; one: make guest LANG=go"
+	@echo "make libraries  handlers with the libraries that people use, in Go, Rust, JavaScript and Python"
 	@echo "make producers  the programs of docs/producers.md with their real clients, from their registries"
 	@echo "make fuzz    the fuzz targets, FUZZ_SECONDS=$(FUZZ_SECONDS) each (nightly toolchain)"
 	@echo "make exactly-once  20,000 messages of each kind whose handlers publish and write, while hosts and Redis die"
@@ -209,6 +212,14 @@ guests-test: $(GUEST) | setup-rust
 	  --target-dir guest-examples/rust/target
 	+$(CARGO) build --release --locked --target wasm32-wasip1 --manifest-path tests/guests/Cargo.toml -p program -p orders-program \
 	  --target-dir guest-examples/rust/target
+
+# The tables of libraries in handlers (tests/libraries), and the jobs of guest-examples/jobs: they need python3, node, go
+# and their registries.
+libraries: build-tests | setup-node
+	python3 tests/libraries/table.py $(UNDER_TEST) tests/libraries/go
+	python3 tests/libraries/table.py $(UNDER_TEST) tests/libraries/rust
+	@$(MAKE) --no-print-directory -C tests/libraries/js test HOSTLER=$(UNDER_TEST)
+	@$(MAKE) --no-print-directory -C tests/libraries/python all TOOLCHAINS=$(TOOLCHAINS) HOSTLER=$(UNDER_TEST)
 
 # Programs as handlers, by the tool chains of QUICK, or of LANGUAGES.
 programs: | setup-rust
