@@ -102,8 +102,9 @@ const interfaces = (engine) => ({
 
 async function starlingmonkey(witPath, sourcePath, code) {
   const { componentize } = await import("@bytecodealliance/componentize-js");
-  // Without the word, nothing sends requests: so the component needs no grant for them.
-  const sends = /\bfetch\b/.test(code.replace(/^\/\/ .*runtime\/starlingmonkey\.js$[^]*?^\/\/ /m, "// "));
+  // Without the word, nothing sends requests: so the component needs no grant for them. The bundle names its files.
+  const [, ...files] = code.split(/^\/\/ (.+)$/m);
+  const sends = files.some((text, at) => at % 2 === 1 && !files[at - 1].endsWith("/starlingmonkey.js") && /\bfetch\b/.test(text));
   const disableFeatures = sends ? ["fetch-event"] : ["http", "fetch-event"];
   const { component } = await componentize({ sourcePath, witPath, worldName: WORLD, disableFeatures });
   return component;
