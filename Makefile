@@ -3,10 +3,10 @@
 
 CARGO ?= cargo
 # First builds are not incremental: the crates of the workspace take a sixth less time, and the last of them is built by
-# one core alone. After `make check`, or a build by cargo itself, all builds are incremental: those are of somebody who
-# edits.
+# one core alone. After `make check`, or a build by cargo itself, all builds are incremental: a developer edits there. Any
+# build leaves the folder; only an incremental one fills it.
 INCREMENTAL := target/debug/incremental
-ifeq ($(wildcard $(INCREMENTAL)),)
+ifeq ($(wildcard $(INCREMENTAL)/*),)
 export CARGO_INCREMENTAL := 0
 endif
 GUEST := guest-examples/rust/target/wasm32-wasip2/release/orders_handler.wasm
@@ -258,7 +258,7 @@ demo-host: setup-rust
 	+$(CARGO) build $(WORKSPACE) --bin hostler --bin payment-server
 
 check: setup guests-test
-	@mkdir -p $(INCREMENTAL)
+	@mkdir -p $(INCREMENTAL)/edited
 	+@env -u CARGO_INCREMENTAL sh tests/stages.sh "$(MAKE) --no-print-directory" lint build-tests unit-tests e2e-pass
 
 test: setup
