@@ -1,0 +1,1 @@
+../../../toolchains.mk

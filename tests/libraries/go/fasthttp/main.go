@@ -1,0 +1,16 @@
+package main
+
+import (
+	"context"
+
+	"github.com/valyala/fasthttp"
+
+	"hostler"
+)
+
+func main() { hostler.Handle(handle) }
+
+func handle(ctx context.Context, m hostler.Message, _ []byte) error {
+	_, _, err := fasthttp.Get(nil, hostler.Config("api")+"/get")
+	return err
+}

@@ -1,0 +1,17 @@
+package main
+
+import (
+	"context"
+
+	"github.com/slack-go/slack"
+
+	"hostler"
+)
+
+func main() { hostler.Handle(handle) }
+
+func handle(ctx context.Context, m hostler.Message, _ []byte) error {
+	client := slack.New("xoxb", slack.OptionAPIURL(hostler.Config("api")+"/slack/"))
+	_, _, err := client.PostMessageContext(ctx, "#orders", slack.MsgOptionText("a new order", false))
+	return err
+}

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Builds and runs the handlers of a table of libraries, and requires the verdicts of the table.
+
+    tests/libraries/table.py HOSTLER FOLDER [--quick] [NAME...]
+
+FOLDER has table.toml. Each handler is invoked twice, each time in a fresh instance. A local server stands in for
+the services, at the URL that the configuration value `api` has.
+"""
+
+import http.server
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import tomllib
+
+ANSWERS = {
+    "/v1/payment_intents": {"id": "pi_1", "object": "payment_intent"},
+    "/v1/chat/completions": {"choices": [{"message": {"role": "assistant", "content": "hi"}}]},
+    "/slack/chat.postMessage": {"ok": True, "channel": "C1", "ts": "1.2"},
+    "/api/v3/repos/shop/orders/issues": {"number": 7},
+}
+
+CONFIG = """
+redis = "embedded"
+stream = "libraries"
+group = "libraries"
+[grant.config]
+api = "http://127.0.0.1:{port}"
+[[grant.http]]
+scheme = "http"
+host = "127.0.0.1"
+port = {port}
+[[grant.tcp]]
+host = "127.0.0.1"
+port = {port}
+"""
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    seen = []
+
+    def answer(self):
+        size = int(self.headers.get("content-length") or 0)
+        self.rfile.read(size)
+        Server.seen.append(f"{self.command} {self.path}")
+        path = self.path.split("?")[0]
+        busy = path == "/busy-once" and len(Server.seen) == 1
+        body = json.dumps(ANSWERS.get(path, {"ok": True})).encode()
+        self.send_response(503 if busy else 200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = do_PUT = answer
+
+    def log_message(self, *_):
+        pass
+
+
+def built(table, row, folder):
+    """The path of the handler, or the output of the build that failed."""
+    names = {"name": row["name"]}
+    command = [part.format(**names) for part in row.get("build", table["build"])]
+    done = subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return (folder / table["handler"].format(**names), None) if done.returncode == 0 else (None, done.stdout)
+
+
+def difference(hostler, config, table, row, folder):
+    """The difference to the verdict; None if there is none."""
+    refused = row["verdict"].startswith("refused with ")
+    words = row["verdict"].removeprefix("refused with ")
+    handler, output = built(table, row, folder)
+    if not handler:
+        return None if refused and words in output else f"it does not build:\n{output[-2000:]}"
+    logs = []
+    for _ in range(2):
+        Server.seen.clear()
+        command = [hostler, "invoke", handler, "--config", config, "--json", "--body", row.get("body", "{}")]
+        done = subprocess.run(command, text=True, capture_output=True)
+        try:
+            answer = json.loads(done.stdout)
+        except ValueError:
+            text = done.stdout + done.stderr
+            return None if refused and words in text else f"hostler says: {text}"
+        text = json.dumps(answer, ensure_ascii=False)
+        if refused:
+            return None if answer["outcome"] == "fault" and words in answer["reason"] else f"got {text}"
+        if answer["outcome"] != "ack":
+            return f"got {text}"
+        if sorted(Server.seen) != sorted(row.get("sends", [])):
+            return f"it sent {Server.seen}"
+        log = "\n".join(answer["logs"])
+        missing = [part for part in row.get("logs", []) if part not in log]
+        if missing:
+            return f"the log lacks {missing}: {log}"
+        logs.append(log)
+    if row.get("differs") and (logs[0] == logs[1] or not logs[0]):
+        return f"two instances drew the same: {logs[0]}"
+    return None
+
+
+def main(hostler, folder, *names):
+    folder = pathlib.Path(folder).resolve()
+    table = tomllib.loads((folder / "table.toml").read_text())
+    quick = "--quick" in names
+    names = set(names) - {"--quick"}
+    rows = [row for row in table["row"] if not quick or row.get("quick")]
+    rows = [row for row in rows if not names or row["name"] in names]
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    failed = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        config = pathlib.Path(temporary) / "hostler.toml"
+        config.write_text(CONFIG.format(port=server.server_port))
+        for row in rows:
+            problem = difference(pathlib.Path(hostler).resolve(), config, table, row, folder)
+            failed += problem is not None
+            print(f"{'FAILED' if problem else 'ok'}  {row['library']}: {problem or row['verdict']}", flush=True)
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    return 1 if failed or not rows else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    sys.exit(main(*sys.argv[1:]))
