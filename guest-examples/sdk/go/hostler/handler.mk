@@ -24,7 +24,7 @@ $(BUILD)/core.wasm: FORCE
 	@sed 's#"Connection refused"#"a handler in Go has no sockets, but net/http works"#' \
 	  "$$(go env GOROOT)/src/syscall/tables_wasip1.go" > $(BUILD)/errors
 	@printf '{"Replace":{"%s/src/%s":"%s","%s/src/%s":"%s"}}\n' \
-	  "$$(go env GOROOT)" net/http/roundtrip.go "$(abspath $(HOSTLER)std/roundtrip.go)" \
+	  "$$(go env GOROOT)" net/http/roundtrip.go "$(abspath $(HOSTLER)_std/roundtrip.go)" \
 	  "$$(go env GOROOT)" syscall/tables_wasip1.go "$(abspath $(BUILD)/errors)" > $(BUILD)/overlay.json
 	GOOS=wasip1 GOARCH=wasm go build -trimpath -buildmode=c-shared -overlay $(BUILD)/overlay.json \
 	  -ldflags="-s -w -checklinkname=0" -o $@ $(MAIN)

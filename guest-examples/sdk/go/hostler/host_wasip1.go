@@ -176,7 +176,7 @@ func Config(name string) string {
 	return ""
 }
 
-// fetch sends the requests of net/http: see std/roundtrip.go.
+// fetch sends the requests of net/http: see _std/roundtrip.go.
 //
 //go:linkname fetch
 func fetch(method, url string, headers [][2]string, body []byte, timeout time.Duration) (int, [][2]string, []byte, error) {

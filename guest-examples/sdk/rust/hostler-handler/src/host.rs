@@ -1,0 +1,130 @@
+//! What a handler asks the host for.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::Error;
+use crate::bindings::hostler::handler::{publisher, secrets};
+use crate::bindings::wasi::config::store;
+
+/// Publish a message to a queue that `[grant.publish]` names: the value as JSON. This happens together with the
+/// ack: both happen, or neither.
+///
+/// # Errors
+/// The value is no JSON, or the host refuses the message.
+#[track_caller]
+pub fn publish(queue: &str, value: &impl Serialize) -> Result<(), Error> {
+    Publication::json(value)?.publish(queue)
+}
+
+/// A message to publish that has more than a JSON body.
+#[derive(Clone, Debug, Default)]
+pub struct Publication {
+    /// The body, byte for byte.
+    pub body: Vec<u8>,
+    /// The headers.
+    pub headers: Vec<(String, String)>,
+    /// Deliver the message after this time.
+    pub delay: Option<Duration>,
+}
+
+impl Publication {
+    /// This value as JSON.
+    ///
+    /// # Errors
+    /// The value is no JSON.
+    #[track_caller]
+    pub fn json(value: &impl Serialize) -> Result<Self, Error> {
+        Ok(Self {
+            body: serde_json::to_vec(value)?,
+            headers: vec![("content-type".to_owned(), "application/json".to_owned())],
+            delay: None,
+        })
+    }
+
+    /// Publish it together with the ack: both happen, or neither.
+    ///
+    /// # Errors
+    /// The host refuses the message.
+    #[track_caller]
+    pub fn publish(self, queue: &str) -> Result<(), Error> {
+        let message = publisher::Outgoing {
+            body: self.body,
+            headers: self.headers,
+            delay_ms: self.delay.map(millis),
+        };
+        Ok(publisher::publish(queue, &message)?)
+    }
+}
+
+/// Read a secret that `[grant.secret]` exposes. It can change while the handler runs.
+///
+/// # Errors
+/// The host refuses it.
+#[track_caller]
+pub fn secret(name: &str) -> Result<String, Error> {
+    Ok(secrets::get(name)?)
+}
+
+/// Read a value of `[grant.config]`.
+pub fn config(name: &str) -> Option<String> {
+    store::get(name).ok().flatten()
+}
+
+/// Values between messages, below the prefix of `[grant.key-value]`.
+pub mod key_value {
+    use std::time::Duration;
+
+    use crate::Error;
+    use crate::bindings::hostler::handler::key_value as host;
+
+    /// Read a value. It sees what this attempt has set and deleted.
+    ///
+    /// # Errors
+    /// The host refuses it.
+    #[track_caller]
+    pub fn get(key: &str) -> Result<Option<Vec<u8>>, Error> {
+        Ok(host::get(key)?)
+    }
+
+    /// Set a value. This happens together with the ack: both happen, or neither.
+    ///
+    /// # Errors
+    /// The host refuses it.
+    #[track_caller]
+    pub fn set(key: &str, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        Ok(host::set(key, value.as_ref(), None)?)
+    }
+
+    /// Set a value that expires this time after the ack.
+    ///
+    /// # Errors
+    /// The host refuses it.
+    #[track_caller]
+    pub fn set_for(key: &str, value: impl AsRef<[u8]>, ttl: Duration) -> Result<(), Error> {
+        Ok(host::set(key, value.as_ref(), Some(super::millis(ttl)))?)
+    }
+
+    /// Delete a value. This happens together with the ack: both happen, or neither.
+    ///
+    /// # Errors
+    /// The host refuses it.
+    #[track_caller]
+    pub fn delete(key: &str) -> Result<(), Error> {
+        Ok(host::delete(key)?)
+    }
+
+    /// Add to a number, and return the sum. This happens at once: a message that is handled twice adds twice.
+    ///
+    /// # Errors
+    /// The host refuses it.
+    #[track_caller]
+    pub fn increment(key: &str, delta: i64) -> Result<i64, Error> {
+        Ok(host::increment(key, delta)?)
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,11 @@
+use hostler_handler::{Error, handler};
+use jsonwebtoken::{DecodingKey, EncodingKey, Header, Validation, decode, encode};
+use serde_json::{Value, json};
+
+#[handler]
+fn handle(_: Vec<u8>) -> Result<(), Error> {
+    let claims = json!({ "sub": "ada", "exp": 4_000_000_000_u64 });
+    let token = encode(&Header::default(), &claims, &EncodingKey::from_secret(b"a key"))?;
+    let read = decode::<Value>(&token, &DecodingKey::from_secret(b"a key"), &Validation::default())?;
+    (read.claims["sub"] == "ada").then_some(()).ok_or_else(|| format!("got {}", read.claims).into())
+}
