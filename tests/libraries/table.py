@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Builds and runs the handlers of a table of libraries, and requires the verdicts of the table.
 
-    tests/libraries/table.py HOSTLER FOLDER [--quick] [NAME...]
+    tests/libraries/table.py HOSTLER FOLDER [--quick] [--write] [NAME...]
 
 FOLDER has table.toml. The handler of each row is invoked twice, each time in a fresh instance, with the name of the
 row as the body. A local server stands in for the services, at the URL that the configuration value `api` has.
+With --write nothing is run: the page of the language gets the table.
 """
 
 import http.server
@@ -114,9 +115,38 @@ def difference(hostler, config, components, row):
     return None
 
 
+def page(table):
+    """The rows, as the page of the language shows them."""
+    lines = ["| | library | verdict |", "|---|---|---|"]
+    lines += [f"| {row['kind']} | `{row['library']}` | {shown(row['verdict'])} |" for row in table["row"]]
+    return "\n".join(lines)
+
+
+def shown(verdict):
+    """A verdict, with the words of a refusal as code."""
+    before, refused, words = verdict.partition("refused with ")
+    return f"{before}refused: `{words}`" if refused else verdict
+
+
+def difference_of_page(folder, table, write):
+    """Whether the page of the language has this table; with `write` it gets it."""
+    path = folder.parents[2] / "docs" / "languages" / f"{folder.name}.md"
+    text = path.read_text()
+    begin, end = f"<!-- table: tests/libraries/{folder.name} -->\n", "<!-- end -->"
+    before, rest = text.split(begin)
+    wanted = f"{before}{begin}{page(table)}\n{end}{rest.split(end, 1)[1]}"
+    if write:
+        path.write_text(wanted)
+        return None
+    return None if text == wanted else f"{path.name} has another table: run table.py --write"
+
+
 def main(hostler, folder, *names):
     folder = pathlib.Path(folder).resolve()
     table = tomllib.loads((folder / "table.toml").read_text())
+    problem = difference_of_page(folder, table, "--write" in names)
+    if "--write" in names or problem:
+        return problem
     quick = "--quick" in names
     names = set(names) - {"--quick"}
     rows = [row for row in table["row"] if not quick or row.get("component") == "quick" or row.get("quick")]
