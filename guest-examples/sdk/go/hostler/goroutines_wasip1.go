@@ -21,33 +21,28 @@ const turns = 64
 var watchers = []string{"created by context.(*cancelCtx).propagateCancel", "created by net/http.setRequestCancel"}
 
 // finish runs the goroutines that the handler has started to their end. Nothing would run them after its
-// answer. If they wait for something that does not come, the context of the attempt ends; if they still wait,
-// the attempt has failed.
-func finish(before int, end time.Time, cancel func()) {
+// answer. If they wait for something that does not come, the context of the attempt ends. Those that still wait
+// are left.
+func finish(before int, end time.Time, cancel func()) []goroutine {
+	defer cancel()
 	cancelled := false
 	for {
 		for range turns {
 			if runtime.NumGoroutine() <= before {
-				cancel()
-				return
+				return nil
 			}
 			runtime.Gosched()
 		}
-		left := unfinished(before)
+		left := newest(before)
 		if len(left) == 0 {
-			cancel()
-			return
+			return nil
 		}
 		isWaiting := !slices.ContainsFunc(left, goroutine.isRunning)
 		until := time.Until(end) - margin
 		wake := time.Duration(timeSleepUntil() - nanotime())
 		switch {
 		case until <= 0 || isWaiting && cancelled && wake > until:
-			plural := "goroutines are"
-			if len(left) == 1 {
-				plural = "goroutine is"
-			}
-			giveUp(fmt.Sprintf("the handler returned while %d %s unfinished", len(left), plural), left[0].text)
+			return left
 		case isWaiting && wake > until:
 			cancel()
 			cancelled = true
@@ -55,6 +50,13 @@ func finish(before int, end time.Time, cancel func()) {
 			time.Sleep(max(wake, time.Millisecond))
 		}
 	}
+}
+
+func unfinished(n int) string {
+	if n == 1 {
+		return "the handler returned while 1 goroutine is unfinished"
+	}
+	return fmt.Sprintf("the handler returned while %d goroutines are unfinished", n)
 }
 
 type goroutine struct {
@@ -67,8 +69,8 @@ func (g goroutine) isRunning() bool {
 	return strings.Contains(head, "[runnable") || strings.Contains(head, "[running")
 }
 
-// unfinished are the newest goroutines, beyond this number of older ones: those of the handler.
-func unfinished(older int) []goroutine {
+// newest are the goroutines, beyond this number of older ones: those that the handler has started.
+func newest(older int) []goroutine {
 	text := make([]byte, 1<<20)
 	text = text[:runtime.Stack(text, true)]
 	var found []goroutine

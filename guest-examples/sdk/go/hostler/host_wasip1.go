@@ -65,8 +65,15 @@ func answer(in types.Message) types.Outcome {
 	end := time.Now().Add(time.Duration(hostler_handler_delivery.DeadlineMs()) * time.Millisecond)
 	ctx, cancel := context.WithCancel(attempt{context.Background(), end})
 	err := handled(ctx, message(in))
-	finish(before, end, cancel)
-	return outcome(err)
+	answered, ok := outcome(err)
+	if !ok {
+		fail(err)
+	}
+	left := finish(before, end, cancel)
+	if err == nil && len(left) > 0 {
+		giveUp(unfinished(len(left)), left[0].text)
+	}
+	return answered
 }
 
 // attempt is a context with a deadline, and without a timer: hostler ends an attempt itself. To a timer, a
@@ -97,20 +104,21 @@ func message(in types.Message) Message {
 	return out
 }
 
-func outcome(err error) types.Outcome {
+// outcome is what becomes of a message; false if the attempt has failed.
+func outcome(err error) (types.Outcome, bool) {
 	var drop *dropped
 	var again *later
 	switch {
 	case err == nil:
-		return types.MakeOutcomeAck()
+		return types.MakeOutcomeAck(), true
 	case errors.As(err, &drop):
-		return types.MakeOutcomeDrop(wit.Some(err.Error()))
+		return types.MakeOutcomeDrop(wit.Some(err.Error())), true
 	case errors.As(err, &again):
 		fmt.Fprintln(os.Stderr, err)
-		return types.MakeOutcomeNackRequeue(wit.Some(uint64(max(again.delay.Milliseconds(), 0))))
+		return types.MakeOutcomeNackRequeue(wit.Some(uint64(max(again.delay.Milliseconds(), 0)))), true
+	default:
+		return types.Outcome{}, false
 	}
-	fail(err)
-	panic("unreachable")
 }
 
 // fail ends the attempt as a panic does: the host reads the error, its type and the handler on stderr, and makes
