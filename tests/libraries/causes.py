@@ -8,7 +8,6 @@ FOLDER has table.toml, whose `failures` name a component and the beginning of it
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -61,15 +60,15 @@ def main(hostler, folder):
                 run("publish", "--redis", "embedded", "--stream", "orders", "--body", body)
         run("run", "--config", "hostler.toml", "--until-empty")
         groups = json.loads(run("dlq", "groups", "--redis", "embedded", "--json", "orders:dead"))
-        print(json.dumps(groups, indent=1))
         counts = [group["count"] for group in groups["groups"]]
         if counts != [2] * len(FAILURES):
-            sys.exit(f"not six causes of two letters each: {counts}")
+            sys.exit(f"not six causes of two letters each: {json.dumps(groups, indent=1)}")
         first = groups["groups"][0]["signature"]
         run("dlq", "replay", "--redis", "embedded", "orders:dead", "--signature", first)
         left = json.loads(run("dlq", "groups", "--redis", "embedded", "--json", "orders:dead"))
         if first in [group["signature"] for group in left["groups"]] or len(left["groups"]) != len(FAILURES) - 1:
             sys.exit(f"a replay of {first} left {left}")
+        print("\n".join(group["signature"] for group in groups["groups"]))
     print("6 passed, 0 failed")
 
 
