@@ -37,7 +37,7 @@ type Message struct {
 // after the backoff of the queue, and the error is the cause of its death when no attempt is left. [Drop] and
 // [RetryAfter] make errors that end an attempt otherwise. A panic is a failed attempt, too.
 //
-// The goroutines that the handler starts run to their end before its answer counts. If one waits for something
+// The goroutines that the handler starts run to their end before the message is acked. If one waits for something
 // that does not come, the attempt has failed.
 //
 // The deadline of the context is the end of the attempt.

@@ -3,6 +3,7 @@ package goroutines
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -41,6 +42,12 @@ func Handle(ctx context.Context, m hostler.Message, body []byte) error {
 		}()
 	case "panic":
 		go func() { panic("a goroutine hit a bug") }()
+	case "drop":
+		go func() { <-make(chan int) }()
+		return hostler.Drop("declined")
+	case "error":
+		go func() { <-make(chan int) }()
+		return errors.New("sold out")
 	case "blocked":
 		<-make(chan int)
 	}
