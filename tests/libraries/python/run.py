@@ -147,8 +147,10 @@ def together(rows: list[dict], options: argparse.Namespace, port: int):
     """Each row, and what is wrong with it, in one component."""
     project = Project("together", rows, options, port)
     code, output = project.build()
+    if code:
+        raise SystemExit(f"the component with all of them is not built:\n{output}")
     for row in rows:
-        yield row, f"is not built:\n{output}" if code else project.wrong(row)
+        yield row, project.wrong(row)
     project.remove()
 
 

@@ -198,13 +198,21 @@ def install() -> None:
 
 def functions_of(module: types.ModuleType):
     """The code of the functions and methods of a module."""
-    waiting = [value for value in list(vars(module).values()) if getattr(value, "__module__", None) == module.__name__]
+    # Only types are asked: other objects may import something when they are touched.
+    waiting = list(vars(module).values())
     while waiting:
         value = waiting.pop()
-        if isinstance(value, type):
-            waiting.extend(inner for inner in vars(value).values() if not isinstance(inner, type))
-        value = getattr(value, "__func__", None) or getattr(value, "fget", None) or getattr(value, "__wrapped__", value)
-        codes = [value.__code__] if isinstance(value, types.FunctionType) else []
+        if type(value) in (staticmethod, classmethod):
+            value = value.__func__
+        elif type(value) is property:
+            value = value.fget
+        if not issubclass(type(value), (type, types.FunctionType)) or value.__module__ != module.__name__:
+            continue
+        if type(value) is not types.FunctionType:
+            waiting.extend(inner for inner in vars(value).values() if not issubclass(type(inner), type))
+            continue
+        waiting.append(vars(value).get("__wrapped__"))
+        codes = [value.__code__]
         while codes:
             code = codes.pop()
             yield code
