@@ -227,7 +227,11 @@ async fn hosts_never_run_a_partial_version_when_hosts_and_servers_die_during_dep
             _ => {}
         }
         if deployed.code != 0 {
-            scene.deploy(&last);
+            // The server may still start, and it syncs each write: a busy disk makes it slow.
+            eventually("the version is deployed", async || {
+                scene.try_deploy(&last).code == 0
+            })
+            .await;
         }
     }
     for host in &hosts {

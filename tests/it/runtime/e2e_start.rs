@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hostler_tests::command;
-use hostler_tests::guests::{component, guest, handler, handler_version};
+use hostler_tests::guests::{component, guest, handler, handler_version, language};
 use hostler_tests::host::HostOptions;
 use hostler_tests::redis::{RedisOptions, eventually};
 use nix::sys::signal::Signal;
@@ -303,9 +303,10 @@ fn has_child(pid: u32) -> bool {
 async fn a_signal_during_the_start_ends_it_with_exit_code_0() {
     let scene = Scene::new().await;
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        // Nothing is cached: the handler is compiled, in a child.
+        // Nothing is cached: the handler is compiled, in a child. An engine of JavaScript takes long enough to be seen.
         let cache = tempfile::tempdir().unwrap();
         let options = scene.host();
+        let options = options.flag("handler", &language("js").display().to_string());
         let options = options.variable("XDG_CACHE_HOME", &cache.path().display().to_string());
         let host = options.start();
         eventually("the handler is compiled", async || has_child(host.pid())).await;
