@@ -70,9 +70,13 @@ export async function bundled(entry, engine, project) {
   const imports = outputs.flatMap((output) => output.imports).filter(({ external }) => external);
   return {
     code: `${text}globalThis[Symbol.for("hostler.sources")] = ${table};\n`,
-    imports: [...new Set(imports.map(({ path }) => path))],
+    // An optional package that is not installed is external, too: it throws where it is asked for.
+    imports: [...new Set(imports.map(({ path }) => path))].filter((path) => INTERFACE.test(path)),
   };
 }
+
+/** A name such as `wasi:cli/exit@0.2.6`. */
+const INTERFACE = /^(?!node:)[a-z0-9-]+:[a-z0-9-]+\//;
 
 const main = (entry, engine) => `
 import * as engine from ${JSON.stringify(join(SDK, "runtime", `${engine}.js`))};
@@ -85,8 +89,7 @@ export const messageHandler = entry(handler, engine);
 const interfaces = (engine) => ({
   name: "interfaces",
   setup({ onLoad, onResolve }) {
-    onResolve({ filter: /^(wasi|hostler):|^[a-z0-9-]+:[a-z0-9-]+\// }, ({ path, namespace }) => {
-      if (path === "hostler:main" || path.startsWith("node:")) return undefined;
+    onResolve({ filter: INTERFACE }, ({ path, namespace }) => {
       return namespace === "interface" ? { path, external: true } : { path, namespace: "interface", sideEffects: false };
     });
     onLoad({ filter: /.*/, namespace: "interface" }, ({ path }) => {
