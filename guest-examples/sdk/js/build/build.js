@@ -76,7 +76,7 @@ export async function bundled(entry, engine, project) {
 }
 
 /** A name such as `wasi:cli/exit@0.2.6`. */
-const INTERFACE = /^(?!node:)[a-z0-9-]+:[a-z0-9-]+\//;
+const INTERFACE = /^[a-z0-9-]+:[a-z0-9-]+\//;
 
 const main = (entry, engine) => `
 import * as engine from ${JSON.stringify(join(SDK, "runtime", `${engine}.js`))};
@@ -90,6 +90,7 @@ const interfaces = (engine) => ({
   name: "interfaces",
   setup({ onLoad, onResolve }) {
     onResolve({ filter: INTERFACE }, ({ path, namespace }) => {
+      if (path.startsWith("node:")) return undefined;
       return namespace === "interface" ? { path, external: true } : { path, namespace: "interface", sideEffects: false };
     });
     onLoad({ filter: /.*/, namespace: "interface" }, ({ path }) => {
