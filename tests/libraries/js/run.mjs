@@ -70,7 +70,7 @@ async function component() {
 async function invoke(file, port, name) {
   const grant = { host: "127.0.0.1", port, scheme: "http", idempotency_key: false };
   const body = JSON.stringify({ name, url: `http://127.0.0.1:${port}` });
-  const limits = "--limit-compile-time 3000s --timeout 60s --cpu 60s --memory 256MiB --compile-cache build/cache";
+  const limits = "--limit-compile-time 3000s --timeout 60s --cpu 60s --memory 512MiB --limit-component 256MiB --limit-compile-memory 8GiB --compile-cache build/cache";
   const flags = [...limits.split(" "), "--json", "--grant-http", JSON.stringify([grant]), "--body", body];
   const run = promisify(execFile)(HOSTLER, ["invoke", file, ...flags], { cwd: HERE, maxBuffer: 2 ** 24 });
   // The exit code says the outcome.

@@ -50,6 +50,8 @@ export async function bundled(entry, engine, project) {
       "for-await": false,
       "top-level-await": false,
       "dynamic-import": false,
+      // StarlingMonkey does not know \p{...}: then the expression fails where it is made, and not the whole bundle.
+      "regexp-unicode-property-escapes": false,
     },
     define: { "process.env.NODE_ENV": '"production"', global: "globalThis" },
     inject: [join(SDK, "build/globals.js")],

@@ -25,13 +25,13 @@ const THERE = {
   async_hooks: join(OWN, "async_hooks.js"),
 };
 
-const NAMES = new RegExp(`^node:|^(${builtinModules.filter((name) => !name.startsWith("_")).join("|")})/?$`);
+const NAMES = new RegExp(`^node:|^(${builtinModules.filter((name) => !name.startsWith("_")).join("|")})$`);
 
 export const nodeModules = {
   name: "node-modules",
   setup({ onLoad, onResolve }) {
     onResolve({ filter: NAMES }, ({ path }) => {
-      const name = path.replace(/^node:/, "").replace(/\/$/, "");
+      const name = path.replace(/^node:/, "");
       const there = THERE[name];
       if (there) return { path: there.startsWith("/") ? there : require.resolve(there), sideEffects: false };
       return { path: name, namespace: "no-such-module" };
