@@ -20,6 +20,7 @@ const THERE = {
   os: join(OWN, "os.js"),
   process: join(OWN, "process.js"),
   timers: join(OWN, "timers.js"),
+  querystring: join(OWN, "querystring.js"),
   url: join(OWN, "url.js"),
   assert: join(OWN, "assert.cjs"),
   async_hooks: join(OWN, "async_hooks.js"),
