@@ -50,6 +50,8 @@ export async function bundled(entry, engine, project) {
       "for-await": false,
       "top-level-await": false,
       "dynamic-import": false,
+      // StarlingMonkey does not know \p{...}: then the expression fails where it is made, and not the whole bundle.
+      "regexp-unicode-property-escapes": false,
     },
     define: { "process.env.NODE_ENV": '"production"', global: "globalThis" },
     inject: [join(SDK, "build/globals.js")],
@@ -70,9 +72,13 @@ export async function bundled(entry, engine, project) {
   const imports = outputs.flatMap((output) => output.imports).filter(({ external }) => external);
   return {
     code: `${text}globalThis[Symbol.for("hostler.sources")] = ${table};\n`,
-    imports: [...new Set(imports.map(({ path }) => path))],
+    // An optional package that is not installed is external, too: it throws where it is asked for.
+    imports: [...new Set(imports.map(({ path }) => path))].filter((path) => INTERFACE.test(path)),
   };
 }
+
+/** A name such as `wasi:cli/exit@0.2.6`. */
+const INTERFACE = /^[a-z0-9-]+:[a-z0-9-]+\//;
 
 const main = (entry, engine) => `
 import * as engine from ${JSON.stringify(join(SDK, "runtime", `${engine}.js`))};
@@ -85,8 +91,8 @@ export const messageHandler = entry(handler, engine);
 const interfaces = (engine) => ({
   name: "interfaces",
   setup({ onLoad, onResolve }) {
-    onResolve({ filter: /^(wasi|hostler):|^[a-z0-9-]+:[a-z0-9-]+\// }, ({ path, namespace }) => {
-      if (path === "hostler:main" || path.startsWith("node:")) return undefined;
+    onResolve({ filter: INTERFACE }, ({ path, namespace }) => {
+      if (path.startsWith("node:")) return undefined;
       return namespace === "interface" ? { path, external: true } : { path, namespace: "interface", sideEffects: false };
     });
     onLoad({ filter: /.*/, namespace: "interface" }, ({ path }) => {

@@ -20,19 +20,19 @@ const THERE = {
   os: join(OWN, "os.js"),
   process: join(OWN, "process.js"),
   timers: join(OWN, "timers.js"),
+  querystring: join(OWN, "querystring.js"),
   url: join(OWN, "url.js"),
   assert: join(OWN, "assert.cjs"),
   async_hooks: join(OWN, "async_hooks.js"),
 };
 
-const NAMES = new RegExp(`^(node:)?(${builtinModules.filter((name) => !name.startsWith("_")).join("|")})/?$`);
+const NAMES = new RegExp(`^node:|^(${builtinModules.filter((name) => !name.startsWith("_")).join("|")})$`);
 
 export const nodeModules = {
   name: "node-modules",
   setup({ onLoad, onResolve }) {
-    onResolve({ filter: NAMES }, ({ path, kind, resolveDir, pluginData }) => {
-      if (pluginData === "looked up") return undefined;
-      const name = path.replace(/^node:/, "").replace(/\/$/, "");
+    onResolve({ filter: NAMES }, ({ path }) => {
+      const name = path.replace(/^node:/, "");
       const there = THERE[name];
       if (there) return { path: there.startsWith("/") ? there : require.resolve(there), sideEffects: false };
       return { path: name, namespace: "no-such-module" };

@@ -31,7 +31,7 @@ class Digest {
 }
 
 export const createHash = (name) => new Digest(hashOf(name).create());
-export const createHmac = (name, key) => new Digest(hmac.create(hashOf(name), bytesOf(key)));
+export const createHmac = (name, key) => new Digest(hmac.create(hashOf(name), bytesOf(key instanceof KeyObject ? key.export() : key)));
 export const randomUUID = () => crypto.randomUUID();
 export const getRandomValues = (array) => crypto.getRandomValues(array);
 export const randomFillSync = (array) => crypto.getRandomValues(array);
@@ -62,9 +62,22 @@ export function timingSafeEqual(a, b) {
 const missing = (name) => () => {
   throw new Error(`crypto.${name} of Node.js does not exist in a handler: use crypto.subtle`);
 };
-const names = ["createCipheriv", "createDecipheriv", "createPrivateKey", "createPublicKey", "createSecretKey", "createSign", "createVerify", "generateKeyPairSync", "pbkdf2Sync", "scryptSync", "sign", "verify"];
+const names = ["createCipheriv", "createDecipheriv", "createPrivateKey", "createPublicKey", "createSign", "createVerify", "generateKeyPairSync", "pbkdf2Sync", "scryptSync", "sign", "verify"];
 const absent = Object.fromEntries(names.map((name) => [name, missing(name)]));
-export const { createCipheriv, createDecipheriv, createPrivateKey, createPublicKey, createSecretKey, createSign, createVerify, generateKeyPairSync, pbkdf2Sync, scryptSync, sign, verify } = absent;
-export class KeyObject {}
+export const { createCipheriv, createDecipheriv, createPrivateKey, createPublicKey, createSign, createVerify, generateKeyPairSync, pbkdf2Sync, scryptSync, sign, verify } = absent;
 
-export default { ...absent, KeyObject, createHash, createHmac, getHashes, getRandomValues, randomBytes, randomFillSync, randomInt, randomUUID, subtle, timingSafeEqual, webcrypto };
+/** A secret key: there are no others. */
+export class KeyObject {
+  type = "secret";
+  #bytes;
+  constructor(bytes) {
+    this.#bytes = bytes;
+  }
+  export() {
+    return Buffer.from(this.#bytes);
+  }
+}
+
+export const createSecretKey = (key, encoding) => new KeyObject(bytesOf(key, encoding));
+
+export default { ...absent, KeyObject, createHash, createHmac, createSecretKey, getHashes, getRandomValues, randomBytes, randomFillSync, randomInt, randomUUID, subtle, timingSafeEqual, webcrypto };

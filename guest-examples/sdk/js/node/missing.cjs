@@ -4,13 +4,15 @@ exports.missing = function missing(name) {
   const refuse = (what) => {
     throw new Error(`${what} of Node.js does not exist in a handler`);
   };
+  const get = (target, key) => {
+    if (key === "prototype") return target.prototype;
+    if (typeof key === "symbol" || key === "then" || key === "__esModule") return undefined;
+    return missing(key === "default" ? name : `${name}.${key}`);
+  };
   return new Proxy(function () {}, {
-    get(target, key) {
-      if (key === "prototype") return target.prototype;
-      if (typeof key === "symbol" || key === "then" || key === "__esModule") return undefined;
-      if (key === "default") return missing(name);
-      return /^[a-z]/.test(key) && key === "promises" ? missing(`${name}.promises`) : missing(`${name}.${key}`);
-    },
+    get,
+    // The bundle copies what a module has, and looks for the rest in its prototype.
+    getPrototypeOf: () => new Proxy({}, { get }),
     apply: () => refuse(name),
     construct: () => refuse(name),
   });

@@ -1,6 +1,8 @@
 const process = {
   env: {},
   argv: [],
+  execArgv: [],
+  title: "handler",
   version: "",
   versions: {},
   platform: "wasi",

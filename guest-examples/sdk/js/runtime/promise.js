@@ -25,6 +25,7 @@ export function settled(call, conclude) {
   };
   atRest = () => {};
   run();
+  isEngineNext = true;
   const known = ended();
   if (known) return conclude(known);
   return new Native((resolve, reject) => {
@@ -90,6 +91,10 @@ export function detached(callback) {
 /** Take over the promises of the engine: it settles them while the host works. */
 export function adopt() {
   Native.prototype.then = function (onFulfilled, onRejected) {
+    if (isEngineNext && !isRunning) {
+      isEngineNext = false;
+      return nativeThen.call(this, onFulfilled, onRejected);
+    }
     const adopted = new Own((resolve, reject) => {
       const { end } = task(false);
       nativeThen.call(
@@ -107,6 +112,8 @@ export function adopt() {
 // What the host does, and how much of it the message waits for.
 let tasks = 0;
 let awaited = 0;
+// The engine waits for the answer of `handle` by `then`. It does so at once: that is no work of the handler.
+let isEngineNext = false;
 // Called when no job is left.
 let atRest = () => {};
 // Lets the engine call `run`, after a callback that this file does not know.

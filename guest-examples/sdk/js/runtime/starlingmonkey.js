@@ -118,6 +118,22 @@ ReadableStream.prototype[Symbol.asyncIterator] ??= function () {
   return { next: () => reader.read(), return: stop };
 };
 
+// The engine does not know the names of Unicode, \p{...}. Libraries make such expressions while they are loaded, and often
+// do not use them: so it is an error to use one.
+globalThis.RegExp = new Proxy(RegExp, {
+  construct(target, [pattern, flags], kind) {
+    try {
+      return Reflect.construct(target, [pattern, flags], kind);
+    } catch (error) {
+      if (!/\\p\{/i.test(String(pattern))) throw error;
+      const refuse = () => {
+        throw new SyntaxError(`this engine does not know \\p{...}, in /${pattern}/`);
+      };
+      return Object.defineProperty(new target("(?!)"), "exec", { value: refuse });
+    }
+  },
+});
+
 /** The modules are loaded. Timers that they have started run in no message. */
 export function forget() {
   for (const timer of running.values()) {

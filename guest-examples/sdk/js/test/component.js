@@ -3,12 +3,10 @@
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { types } from "node:util";
 import vm from "node:vm";
 
 import { bundled } from "../build/build.js";
 
-const { isPromise } = types;
 const ENGINE = `
   globalThis.later = (value) => new Promise((resolve) => setTimeout(resolve, 1, value));
   globalThis.fetch = async (url) => {
@@ -53,9 +51,9 @@ function instance(code, host) {
     .replace(/^export \{\s*(\w+)(?: as messageHandler)?\s*\};$/m, "globalThis.messageHandler = $1;");
   // Promises of the engine are those of the context.
   vm.runInContext(ENGINE, context);
-  // As the engine waits for a promise: the script has a `then` of its own.
-  const then = vm.runInContext("Promise.prototype.then", context);
-  const waited = (outcome) => (isPromise(outcome) ? new Promise((done, failed) => then.call(outcome, done, failed)) : outcome);
+  // As StarlingMonkey waits: an `async` function of its own, and `then`.
+  const call = vm.runInContext("(handle, message) => (async () => await handle(message))()", context);
+  const waited = (message) => new Promise((done, failed) => call(context.messageHandler.handle, message).then(done, failed));
   // On one line: the lines of the bundle stay the same.
   vm.runInContext(imported.join(" ") + script, context, { filename: "handler.js" });
 
@@ -66,7 +64,7 @@ function instance(code, host) {
     const raw = { id: "1-0", queue: "orders", body, headers: [], attempt: 1, maxAttempts: 4, enqueuedMs: 5n, ...message };
     try {
       // An object of this context can be compared.
-      return { ...(await waited(context.messageHandler.handle(raw))) };
+      return { ...(await waited(raw)) };
     } catch (error) {
       if (error !== exited) throw error;
       return { fault: lines.join("\n") };
