@@ -16,7 +16,7 @@ struct Order {
 #[handler]
 fn charge(Order { id, customer, cents }: Order) -> Result<(), Error> {
     let cents = cents.to_string();
-    let payment = [("amount", &*cents), ("currency", "eur"), ("customer", &customer), ("confirm", "true")];
+    let payment = [("amount", &*cents), ("currency", "eur"), ("customer", &*customer), ("confirm", "true")];
     let payment = stripe(&id, "payment_intents", &payment)?;
     let invoice = stripe(&id, "invoices", &[("customer", &customer), ("description", &id)])?;
     publish("invoices", &json!({ "order": id, "payment": payment["id"], "invoice": invoice["id"] }))
