@@ -11,7 +11,7 @@ FAILURES = {
     "price": "ValueError: invalid literal for int() with base 10: 'x', at price (failures.py:",
     "weight": "ValueError: invalid literal for int() with base 10: 'x', at weight (failures.py:",
     "customer": "KeyError: 'customer', at customer (failures.py:",
-    "ship": "OutOfStock: item 7, at ship (failures.py:",
+    "ship": "failures.OutOfStock: item 7, at ship (failures.py:",
     "charge": "httpx.ReadError: [Errno 13] hostler denied POST https://elsewhere.example.com/charges: ",
     "parse": "json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1), at parse (failures.py:",
     "together": "IndexError: list index out of range, at _stock (failures.py:",

@@ -42,6 +42,8 @@ class Exchange:
         self.unread = bytearray()
         #: Whether the connection ends behind that.
         self.is_over = False
+        #: Why there is nothing to read.
+        self.error: OSError | None = None
         #: Seconds that a call may take.
         self.timeout: float | None = None
 
@@ -66,7 +68,11 @@ class Exchange:
         authority = known.get(b"host", self._authority.encode()).decode()
         url = target.decode() if b"://" in target else f"{self._scheme}://{authority}{target.decode()}"
         kept = [(name.decode(), value) for name, value in headers if name not in _OF_THE_CONNECTION]
-        self.unread += _fetch(method.decode(), url, kept, body, self.timeout)
+        try:
+            self.unread += _fetch(method.decode(), url, kept, body, self.timeout)
+        except OSError as error:
+            # Clients go on if they cannot send: an answer may have come before.
+            self.error = error
 
 
 def _body(headers: dict[bytes, bytes], rest: bytes) -> bytes | None:

@@ -163,6 +163,8 @@ class Socket(_real_socket):
         if self._real:
             return self._real.recv(size, flags)
         exchange = self._exchange
+        if exchange.error:
+            raise exchange.error
         if not exchange.unread and not exchange.is_over:
             raise BlockingIOError(11, "the request is not complete")
         data = bytes(exchange.unread[:size])

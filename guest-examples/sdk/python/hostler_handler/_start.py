@@ -40,8 +40,8 @@ def load(module: str, project: str, packages: str) -> None:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     _files.keep(project, compile_modules=True)
     _files.keep(packages, compile_modules=True)
-    # Compiled when they are needed.
-    _files.keep(os.path.dirname(os.__file__))
+    # The standard library; compiled when it is needed. (`os` is a part of Python, and names another folder.)
+    _files.keep(os.path.dirname(dis.__file__))
     _files.install()
     _sockets.is_build = False
     os.environ.clear()

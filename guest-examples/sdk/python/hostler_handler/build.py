@@ -199,9 +199,11 @@ def copy(project: Path, to: Path) -> None:
 
 def explained(output: str) -> str:
     """What the module said of its failure, without the backtrace of the tool."""
+    if "fuel allocated for hostcalls" in output:
+        return "the handler takes more than 128 MiB of memory, which is too much for componentize-py: name fewer packages"
     _, said, text = output.partition("AssertionError: ")
     text = text if said else output
-    return "the handler cannot be loaded\n" + text.partition("\n\nCaused by:")[0].strip()
+    return "the handler cannot be loaded\n" + (text.partition("\n\nCaused by:")[0].strip() or output)
 
 
 if __name__ == "__main__":
