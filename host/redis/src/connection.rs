@@ -139,6 +139,9 @@ impl Connector {
     async fn open(&self, node: &Node, name: &str, serial: u64) -> Result<Opened, Error> {
         let opening = self.open_and_log_in(node, name, serial, no_timeouts(), false);
         let opened = match timeout(self.deadline, opening).await {
+            Ok(Err(Error::Connection { .. })) if socket::is_crowded(node.address()).await => {
+                return Err(too_many_clients());
+            }
             Ok(result) => result?,
             Err(_) => return Err(self.late(node, "CONNECT", self.deadline)),
         };
@@ -302,15 +305,15 @@ impl Connector {
                     .details()
                     .is_some_and(|d| d.contains("max number of clients")) =>
             {
-                Err(Error::refused(
-                    "CONNECT",
-                    "MAXCLIENTS",
-                    "max number of clients reached",
-                ))
+                Err(too_many_clients())
             }
             _ => Ok(greeting),
         }
     }
+}
+
+fn too_many_clients() -> Error {
+    Error::refused("CONNECT", "MAXCLIENTS", "max number of clients reached")
 }
 
 fn broken(node: &Node, error: &(impl std::error::Error + 'static)) -> Error {

@@ -225,7 +225,9 @@ async fn a_response_that_does_not_fit_into_the_guest_is_a_memory_limit() {
     let web = Web::start().await;
     let large = rule(&web, "response_max = \"256MiB\"\n");
     // Half of the 32 MiB are read first: a busy machine gets the time for it.
-    let mut rig = rig(&format!("timeout = \"60s\"\ncpu = \"50s\"\nmemory = \"16MiB\"\n{large}"));
+    let mut rig = rig(&format!(
+        "timeout = \"60s\"\ncpu = \"50s\"\nmemory = \"16MiB\"\n{large}"
+    ));
     let fault = rig
         .fault(&format!("fetch:GET|{}|len", url(&web, "/size/33554432")))
         .await;

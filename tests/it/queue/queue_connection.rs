@@ -331,9 +331,22 @@ impl Authority {
 
     /// Issue a certificate; returns its file and the file of its key.
     pub(crate) fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
+        self.sign(name, |_| {})
+    }
+
+    /// Issue one that has expired.
+    pub(crate) fn issue_expired(&self, name: &str) -> (PathBuf, PathBuf) {
+        self.sign(name, |params| {
+            params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+        })
+    }
+
+    fn sign(&self, name: &str, edit: impl FnOnce(&mut CertificateParams)) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
+        edit(&mut params);
         let cert = params.signed_by(&key, &self.issuer).unwrap();
         let paths = (
             self.dir.join(format!("{name}.pem")),

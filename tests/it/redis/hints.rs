@@ -84,6 +84,13 @@ fn errors_of_certificates_name_the_setting_that_mends_them() {
     );
     both_hint(&redis, "CaUsedAsEndEntity", "give it one of its own");
 
+    let expired = secure(&ours, ours.issue_expired("localhost"), false);
+    let redis = format!(
+        "--redis rediss://localhost:{} --redis-ca {ca}",
+        expired.port()
+    );
+    both_hint(&redis, "xpired", "renew the server's certificate");
+
     let without = RedisOptions::default().tcp().start();
     let redis = format!(
         "--redis rediss://localhost:{} --redis-ca {ca}",
@@ -236,6 +243,57 @@ async fn a_script_that_blocks_a_server_is_named() {
         .unwrap();
     raw.ask("SCRIPT KILL").await;
     assert!(blocked.await.unwrap().is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_are_not_ready_say_so() {
+    let away = RedisOptions::default()
+        .words("replicaof", &["127.0.0.1", "1"])
+        .set("replica-serve-stale-data", "no")
+        // A replica that takes no writes says that first.
+        .set("replica-read-only", "no")
+        .start();
+    // A host refuses each replica at its start.
+    let publish = format!("publish --stream orders --body x --redis {}", away.url());
+    hints(&publish, "MASTERDOWN", "wait until it is ready");
+
+    let without_slots = cluster(RedisOptions::default()).start();
+    let url = format!("--redis {}", without_slots.url());
+    both_hint(&url, "CLUSTERDOWN", "`CLUSTER INFO`");
+
+    let crowded = RedisServer::start();
+    let raw = crowded.raw().await;
+    raw.ask("CONFIG SET maxclients 1").await;
+    let url = format!("--redis {}", crowded.url());
+    both_hint(&url, "max number of clients", "raise `maxclients`");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_loads_its_data_is_waited_for() {
+    // Each key takes 30 ms to load, and the server looks at its clients in between.
+    let mut server = RedisOptions::default()
+        .set("key-load-delay", "30000")
+        .set("loading-process-events-interval-bytes", "1024")
+        .start();
+    let raw = server.raw().await;
+    for n in 0..300 {
+        let filler = "x".repeat(1024);
+        raw.ask(&format!("SET filler:{n} {filler}")).await;
+    }
+    raw.ask("SAVE").await;
+    let url = server.url();
+    let restarted = tokio::task::spawn_blocking(move || {
+        server.restart();
+        server
+    });
+    eventually("a command says that it loads", async || {
+        let ended = run([
+            "publish", "--redis", &url, "--stream", "orders", "--body", "x",
+        ]);
+        ended.stderr.contains("LOADING") && ended.stderr.contains("wait until it is ready")
+    })
+    .await;
+    drop(restarted.await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]

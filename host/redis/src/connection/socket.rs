@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use redis::ConnectionAddr;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
@@ -32,6 +32,9 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(15), Duration:
 const UNSENT_MAX: u32 = 64 << 10;
 /// The most questions for names of servers that are under way.
 const QUESTIONS: usize = 16;
+
+/// How long a server that hung up is listened to.
+const CROWDED_AFTER: Duration = Duration::from_millis(500);
 
 /// A connection to a server, of any kind.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -55,6 +58,27 @@ pub(super) async fn connect(
     let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let secured = TlsConnector::from(tls).connect(name, stream).await?;
     Ok(Box::new(secured))
+}
+
+/// Whether the server hangs up because it has too many connections. It says so before it reads: a request that meets this
+/// discards the answer, so this connection asks nothing.
+pub(super) async fn is_crowded(address: &ConnectionAddr) -> bool {
+    if matches!(address, ConnectionAddr::TcpTls { .. }) {
+        return false;
+    }
+    let listen = async {
+        let mut words = [0; 64];
+        let read = connect(address, None)
+            .await
+            .ok()?
+            .read(&mut words)
+            .await
+            .ok()?;
+        let words = String::from_utf8_lossy(words.get(..read)?).into_owned();
+        Some(words.contains("max number of clients"))
+    };
+    let heard = tokio::time::timeout(CROWDED_AFTER, listen).await;
+    heard.ok().flatten().unwrap_or(false)
 }
 
 /// Connect to the first address of this name that answers: one that is dead holds up none of the others.
