@@ -107,18 +107,20 @@ class Project:
         return hashlib.sha256(b"\0".join(str(file).encode() + file.read_bytes() for file in files)).hexdigest()
 
     def build(self) -> tuple[int, str]:
+        # A component that is made again is another one, and has to be compiled.
+        mark = self.folder / "digest"
+        if mark.exists() and mark.read_text() == self.digest():
+            return 0, ""
         tools = ["--pip", self.options.pip, "--componentize-py", self.options.componentize_py]
         environment = os.environ | {"PYTHONPATH": str(SDK)}
-        return run([sys.executable, "-m", "hostler_handler.build", *tools], self.folder, environment)
+        built = run([sys.executable, "-m", "hostler_handler.build", *tools], self.folder, environment)
+        if not built[0]:
+            mark.write_text(self.digest())
+        return built
 
     def checks(self):
         """Each row, and what is wrong with it: nothing, if it is as the table says."""
-        # A component that is made again is another one, and has to be compiled.
-        mark = self.folder / "digest"
-        is_built = mark.exists() and mark.read_text() == self.digest()
-        code, output = (0, "") if is_built else self.build()
-        if not code:
-            mark.write_text(self.digest())
+        code, output = self.build()
         for row in self.rows:
             if refused := row.get("refused"):
                 yield row, "" if code == 1 and refused in output else f"is not refused with `{refused}`:\n{output}"
