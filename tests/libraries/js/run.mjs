@@ -17,6 +17,7 @@ import { serve } from "./server.mjs";
 
 const HERE = import.meta.dirname;
 const HOSTLER = process.env.HOSTLER ?? join(HERE, "../../../target/debug/hostler");
+const SDK = join(HERE, "../../../guest-examples/sdk/js");
 const PAGE = join(HERE, "../../../docs/languages/javascript.md");
 const [BEGIN, END] = ["<!-- libraries -->\n", "<!-- end -->"];
 
@@ -135,6 +136,24 @@ const LEFT_OUTSIDE = {
   body: { logs: ["charged"] },
 };
 
+// Of a component without the SDK.
+const LEFT_PLAIN = {
+  promises: { logs: ["charged"] },
+  awaited: { logs: ["charged"] },
+  request: { fault: "a request that it sent is unfinished" },
+  stuck: { fault: "event loop error" },
+};
+
+/** What componentize-js makes of a handler alone. */
+async function plain() {
+  const { componentize } = await import(join(SDK, "node_modules/@bytecodealliance/componentize-js/src/componentize.js"));
+  const files = { sourcePath: join(HERE, "behaviour/plain.js"), witPath: join(HERE, "../../../wit") };
+  const { component } = await componentize({ ...files, worldName: "handler", disableFeatures: ["fetch-event"] });
+  const output = join(HERE, "build/plain.wasm");
+  await writeFile(output, component);
+  return output;
+}
+
 const FAILURES = ["price", "weight", "size", "ship", "charge", "parse"];
 
 function objectionToEnd(expected, { outcome, reason, logs }) {
@@ -162,7 +181,11 @@ for (const library of chosen) {
 }
 if (positionals.length === 0) {
   for (const [leaves, expected] of Object.entries({ ...LEFT, ...(values.cut ? {} : LEFT_OUTSIDE) })) {
-    report(await objectionToEnd(expected, await invoke(file, port, { leaves })), `no work is lost: ${leaves}`);
+    report(objectionToEnd(expected, await invoke(file, port, { leaves })), `no work is lost: ${leaves}`);
+  }
+  const alone = values.cut ? undefined : await plain();
+  for (const [leaves, expected] of Object.entries(alone ? LEFT_PLAIN : {})) {
+    report(objectionToEnd(expected, await invoke(alone, port, { leaves })), `without the SDK: ${leaves}`);
   }
   const causes = ["../causes.py", HOSTLER, file, ...FAILURES];
   const said = await promisify(execFile)("python3", causes, { cwd: HERE, env: { ...process.env, ...SETTINGS } }).catch((ended) => ended);
