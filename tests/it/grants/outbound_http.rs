@@ -319,7 +319,10 @@ async fn an_ack_with_an_unfinished_request_is_a_fault_and_the_request_ends() {
     }
     // An answer that loses nothing.
     let nack = format!("wasi-leak:1|http|{authority}|/never+nack:0");
-    assert!(matches!(rig.run(&nack).await.outcome, Outcome::NackRequeue(_)));
+    assert!(matches!(
+        rig.run(&nack).await.outcome,
+        Outcome::NackRequeue(_)
+    ));
 }
 
 #[tokio::test]
