@@ -74,7 +74,8 @@ WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests test-it test-small measured-tests storm failovers peer alert-rules browser setup-browser pictures \
   exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny vendored advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs libraries guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bench-quick  setup-valgrind bindings demo-host demo-payments \
+  programs libraries libraries-quick $(foreach language,go rust js python,libraries-$(language)) libraries-quick-js libraries-quick-python \
+  guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-engines bench-worlds bench-cluster bench-telemetry bench-quick  setup-valgrind bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -83,7 +84,7 @@ help:
 	@echo "make test    the test suite, with the example handlers in $(QUICK)"
 	@echo "make test-all  the same in $(LANGUAGES), with the long storms"
 	@echo "make guests  the example handlers in all languages; one: make guest LANG=go"
-	@echo "make libraries  handlers with the libraries that people use, in Go, Rust, JavaScript and Python"
+	@echo "make libraries  handlers with the libraries that people use, in Go, Rust, JavaScript and Python; libraries-quick is a cut"
 	@echo "make producers  the programs of docs/producers.md with their real clients, from their registries"
 	@echo "make fuzz    the fuzz targets, FUZZ_SECONDS=$(FUZZ_SECONDS) each (nightly toolchain)"
 	@echo "make exactly-once  20,000 messages of each kind whose handlers publish and write, while hosts and Redis die"
@@ -214,12 +215,29 @@ guests-test: $(GUEST) | setup-rust
 	  --target-dir guest-examples/rust/target
 
 # The tables of libraries in handlers (tests/libraries), and the jobs of guest-examples/jobs: they need python3, node, go
-# and their registries.
-libraries: build-tests | setup-node
-	python3 tests/libraries/table.py $(UNDER_TEST) tests/libraries/go
-	python3 tests/libraries/table.py $(UNDER_TEST) tests/libraries/rust
+# and their registries. The quick ones are a cut: some rows in one component, what is left behind, causes, and one job.
+libraries: libraries-go libraries-rust libraries-js libraries-python
+
+libraries-quick: libraries-quick-js libraries-quick-python
+
+libraries-go libraries-rust: libraries-%: build-tests
+	python3 tests/libraries/table.py $(UNDER_TEST) tests/libraries/$*
+
+libraries-js libraries-quick-js: export npm_config_cache := $(TOOLCHAINS)/npm
+libraries-js: build-tests | setup-node
 	@$(MAKE) --no-print-directory -C tests/libraries/js test HOSTLER=$(UNDER_TEST)
+	@$(MAKE) --no-print-directory -C guest-examples/jobs/ts test HOSTLER=$(UNDER_TEST)
+
+libraries-quick-js: build-tests | setup-node
+	@$(MAKE) --no-print-directory -C tests/libraries/js cut HOSTLER=$(UNDER_TEST)
+	@$(MAKE) --no-print-directory -C guest-examples/jobs/ts quick HOSTLER=$(UNDER_TEST)
+
+libraries-python: build-tests
 	@$(MAKE) --no-print-directory -C tests/libraries/python all TOOLCHAINS=$(TOOLCHAINS) HOSTLER=$(UNDER_TEST)
+
+libraries-quick-python: build-tests
+	@$(MAKE) --no-print-directory -C tests/libraries/python quick TOOLCHAINS=$(TOOLCHAINS) HOSTLER=$(UNDER_TEST)
+	@$(MAKE) --no-print-directory -C guest-examples/jobs/python quick TOOLCHAINS=$(TOOLCHAINS) HOSTLER=$(UNDER_TEST)
 
 # Programs as handlers, by the tool chains of QUICK, or of LANGUAGES.
 programs: | setup-rust
@@ -496,6 +514,10 @@ bench-peers: bench-programs
 # The table of docs/languages.md, measured: on a machine that does nothing else.
 bench-guests: host setup-node
 	@sh tests/bench/languages.sh target/release/hostler $(LANGUAGES)
+
+# Its table of engines, in the same way.
+bench-engines: host guest-examples/sdk/js/node_modules/.package-lock.json
+	@$(MAKE) --no-print-directory -C tests/libraries/python TOOLCHAINS=$(TOOLCHAINS) HOSTLER=$(CURDIR)/target/release/hostler engines
 
 # The table of docs/worlds.md, in the same way.
 bench-worlds: host guests-test programs

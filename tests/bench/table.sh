@@ -39,10 +39,10 @@ costs() {
   echo "us:$(field fresh p50_us) us:$(field reuse p50_us)"
 }
 
-# Put the table into this document.
+# Put the table into this document, at this mark.
 into() {
-  awk -v table="$dir/table" '
-    /<!-- measured -->/ { print; while ((getline line < table) > 0) print line; skip = 1; next }
+  awk -v table="$dir/table" -v mark="<!-- ${2:-measured} -->" '
+    $0 == mark { print; while ((getline line < table) > 0) print line; skip = 1; next }
     /<!-- end -->/ { skip = 0 }
     !skip { print }' "$1" > "$dir/doc"
   cat "$dir/doc" > "$1"

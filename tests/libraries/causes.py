@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Six failures are six causes, and `dlq replay --signature` moves one of them.
+"""Different failures are different causes, and `dlq replay --signature` moves one of them.
 
     tests/libraries/causes.py HOSTLER FOLDER
+    tests/libraries/causes.py HOSTLER HANDLER.wasm FAILURE...
 
-FOLDER has table.toml, whose `failures` name a component and the beginning of its bodies. `redis-server` or
-`valkey-server` must be on the PATH.
+FOLDER has table.toml, whose `failures` name a component and the beginning of its bodies. A handler fails as `fails` of
+the body says. `redis-server` or `valkey-server` must be on the PATH.
 """
 
 import json
@@ -42,6 +43,11 @@ def main(hostler, folder):
     handler, output = tables.Components(table, folder).build(failures["component"])
     if not handler:
         sys.exit(output)
+    check(hostler, handler, FAILURES, failures["body"])
+
+
+def check(hostler, handler, failures, body=""):
+    """`body` is the beginning of each body."""
     hostler = pathlib.Path(hostler).resolve()
     with tempfile.TemporaryDirectory() as temporary:
         temporary = pathlib.Path(temporary)
@@ -54,25 +60,28 @@ def main(hostler, folder):
             return done.stdout
 
         # Two orders each, with other numbers.
-        for fails in FAILURES:
+        for fails in failures:
             for number in (7, 41):
-                body = failures["body"] + json.dumps({"fails": fails, "n": number})
-                run("publish", "--redis", "embedded", "--stream", "orders", "--body", body)
+                text = body + json.dumps({"fails": fails, "n": number})
+                run("publish", "--redis", "embedded", "--stream", "orders", "--body", text)
         run("run", "--config", "hostler.toml", "--until-empty")
         groups = json.loads(run("dlq", "groups", "--redis", "embedded", "--json", "orders:dead"))
         counts = [group["count"] for group in groups["groups"]]
-        if counts != [2] * len(FAILURES):
-            sys.exit(f"not six causes of two letters each: {json.dumps(groups, indent=1)}")
+        if counts != [2] * len(failures):
+            sys.exit(f"not {len(failures)} causes of two letters each: {json.dumps(groups, indent=1)}")
         first = groups["groups"][0]["signature"]
         run("dlq", "replay", "--redis", "embedded", "orders:dead", "--signature", first)
         left = json.loads(run("dlq", "groups", "--redis", "embedded", "--json", "orders:dead"))
-        if first in [group["signature"] for group in left["groups"]] or len(left["groups"]) != len(FAILURES) - 1:
+        if first in [group["signature"] for group in left["groups"]] or len(left["groups"]) != len(failures) - 1:
             sys.exit(f"a replay of {first} left {left}")
         print("\n".join(group["signature"] for group in groups["groups"]))
-    print("6 passed, 0 failed")
+    print(f"{len(failures)} passed, 0 failed")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    if sys.argv[3:]:
+        check(sys.argv[1], pathlib.Path(sys.argv[2]).resolve(), sys.argv[3:])
+    else:
+        main(*sys.argv[1:])

@@ -18,9 +18,12 @@ use super::worlds::Answer;
 use crate::delivery::batch::Pieces;
 use crate::delivery::effect::Effects;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
-use crate::delivery::outcome::{Fault, Outcome};
+use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::text::truncated;
 use crate::delivery::trace::{Trace, Traced};
+
+/// The detail of the fault of a guest that loses a request.
+const LEFT_REQUEST: &str = "the handler acked, and a request that it sent is unfinished: wait for its response, or drop it";
 
 /// The input of an attempt.
 #[derive(Clone, Copy, Debug)]
@@ -211,8 +214,15 @@ impl Loaded {
             End::Returned(Err(error)) => backtrace(error),
             _ => None,
         };
-        let answered = self.conclude(end, &live);
         let is_acked = |answer: &Answer| matches!(answer, Answer::Ack);
+        let answered = self.conclude(end, &live).and_then(|answers| {
+            // The request ends with the attempt, and what the guest wanted of it is lost.
+            let loses = answers.iter().any(is_acked) && live.store.data_mut().leaves_request();
+            match loses {
+                true => Err(Fault::new(FaultKind::BadOutcome, LEFT_REQUEST)),
+                false => Ok(answers),
+            }
+        });
         let log = match &answered {
             Ok(answers) if answers.iter().all(is_acked) => None,
             _ => self.end_of_log(&live, trapped_in),

@@ -13,6 +13,7 @@ use wasmtime_wasi::p2::TcpSocket;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::p2::types::HostFutureIncomingResponse;
 
 use super::cancelled::Cancelled;
 use super::engine::Pace;
@@ -259,6 +260,14 @@ impl Host {
             true => Ok(()),
             false => Err(TooManyDescriptors(most).into()),
         }
+    }
+
+    /// Whether the guest has sent a request over `wasi:http`, and has neither taken its response nor dropped it.
+    pub(crate) fn leaves_request(&mut self) -> bool {
+        self.table.iter_mut().any(|entry| {
+            let response = entry.downcast_ref::<HostFutureIncomingResponse>();
+            response.is_some_and(|it| !matches!(it, HostFutureIncomingResponse::Consumed))
+        })
     }
 
     /// The guest has opened this.

@@ -258,7 +258,7 @@ async fn ten_thousand_requests_of_one_attempt_end_at_the_limit() {
         "{found}"
     );
     let leak = format!("wasi-leak:150|http|api.test:{}|/never", web.port());
-    assert_eq!(rig.run(&leak).await.outcome, Outcome::Ack);
+    assert_eq!(rig.fault(&leak).await.kind.label(), "bad-outcome");
     assert!(web.seen().len() <= 200, "{}", web.seen().len());
     works(&mut rig, &web).await;
 }

@@ -291,7 +291,7 @@ async fn requests_end_with_their_attempt() {
 }
 
 #[tokio::test]
-async fn what_a_reused_instance_leaves_open_ends_with_its_attempt() {
+async fn an_ack_with_an_unfinished_request_is_a_fault_and_the_request_ends() {
     let web = Web::start().await;
     let granted = rule(&web, "in_flight = 2\ntimeout = \"10s\"\n");
     let mut settings = settings(&format!(
@@ -302,7 +302,13 @@ async fn what_a_reused_instance_leaves_open_ends_with_its_attempt() {
     let authority = format!("api.test:{}", web.port());
     for _ in 0..5 {
         let leak = format!("wasi-leak:2|http|{authority}|/never");
-        assert_eq!(rig.run(&leak).await.outcome, Outcome::Ack);
+        let fault = rig.fault(&leak).await;
+        assert!(
+            fault
+                .detail
+                .contains("a request that it sent is unfinished"),
+            "{fault}"
+        );
         let began = Instant::now();
         let fetch = format!("fetch:GET|{}", url(&web, "/ok"));
         assert_eq!(rig.reason(&fetch).await, "200 ok");
@@ -311,7 +317,12 @@ async fn what_a_reused_instance_leaves_open_ends_with_its_attempt() {
             "it waited for the leaked ones"
         );
     }
-    assert!(!rig.run("ack").await.fresh, "it was one instance");
+    // An answer that loses nothing.
+    let nack = format!("wasi-leak:1|http|{authority}|/never+nack:0");
+    assert!(matches!(
+        rig.run(&nack).await.outcome,
+        Outcome::NackRequeue(_)
+    ));
 }
 
 #[tokio::test]

@@ -74,10 +74,15 @@ const C: [&str; 7] = [
 
 #[test]
 fn each_call_is_shown_in_each_language_as_the_projects_have_it() {
-    let docs = std::fs::read_to_string(repository().join("docs/effects.md")).unwrap();
-    let (_, section) = docs.split_once("## Each call, in each language").unwrap();
     for (language, calls) in CALLS {
-        let (_, block) = section.split_once(&format!("```{language}\n")).unwrap();
+        let (page, mark) = match language {
+            "js" | "ts" => ("docs/languages/javascript.md", "js"),
+            "python" => ("docs/languages/python.md", "python"),
+            _ => ("docs/effects.md", language),
+        };
+        let docs = std::fs::read_to_string(repository().join(page)).unwrap();
+        let (_, section) = docs.split_once("\n## Each call, ").unwrap();
+        let (_, block) = section.split_once(&format!("```{mark}\n")).unwrap();
         let (block, _) = block.split_once("```").unwrap();
         for call in calls {
             assert!(block.contains(call), "{language} has no `{call}`");

@@ -48,7 +48,7 @@ def cause(output: str) -> str:
 def main(hostler: str) -> int:
     wrong, causes = [], set()
     for name, expected in FAILURES.items():
-        code, output = invoke(hostler, {"fail": name, "price": "x", "item": 7})
+        code, output = invoke(hostler, {"fails": name, "n": 7})
         causes.add(cause(output))
         if code != FAULT or not cause(output).startswith(expected):
             wrong.append(f"{name}: the cause is not `{expected}`, exit code {code}:\n{output}")

@@ -1,10 +1,11 @@
-"""Builds a handler for each library of table.toml, runs it with `hostler invoke`, and compares what happens.
+"""Builds handlers with the libraries of table.toml, runs them with `hostler invoke`, and compares what happens.
 
-Every row has its own packages, as `locks/` says: with versions and digests.
+Rows with the same `component` are built into one: the host compiles a Python for minutes if it is not optimized. The
+versions and digests of its packages are in `locks/`. With names of rows, each has a component of its own, and no lock.
 """
 
 import argparse
-import itertools
+import hashlib
 import json
 import os
 import re
@@ -22,6 +23,7 @@ except ImportError:  # Python 3.10
 
 HERE = Path(__file__).resolve().parent
 SDK = HERE.parents[2] / "guest-examples" / "sdk" / "python"
+PAGE = HERE.parents[2] / "docs" / "languages" / "python.md"
 
 
 class Server(BaseHTTPRequestHandler):
@@ -57,8 +59,8 @@ class Server(BaseHTTPRequestHandler):
         pass
 
 
-#: The handler of a component with several libraries.
-TOGETHER = """import importlib
+#: The handler of a component.
+HANDLER = """import importlib
 
 from hostler_handler import _handler, handler
 
@@ -78,16 +80,17 @@ class Project:
     """A project with the handlers of some rows."""
 
     def __init__(self, name: str, rows: list[dict], options: argparse.Namespace, port: int):
-        self.options, self.port = options, port
+        self.options, self.rows, self.port = options, rows, port
         self.folder = options.work / name
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for module in self.folder.glob("row_*.py"):
+            module.unlink()
         required = dict.fromkeys(line for row in rows for line in row.get("requires", [row["name"]]))
         (self.folder / "requirements.txt").write_text("".join(f"{line}\n" for line in required))
         self.lock = HERE / "locks" / f"{name}.lock"
         if self.lock.exists():
             shutil.copy(self.lock, self.folder / "requirements.lock")
-        shutil.copytree(HERE / "templates", self.folder / "templates")
+        shutil.copytree(HERE / "templates", self.folder / "templates", dirs_exist_ok=True)
         (self.folder / "hostler.toml").write_text(
             f'stream = "orders"\ngroup = "libraries"\nhandler = "handler.wasm"\nmemory = "512MiB"\n\n'
             f'[limit]\ncompile_time = "30m"\n\n'
@@ -96,16 +99,33 @@ class Project:
         for row in rows:
             if "refused" not in row:
                 shutil.copy(HERE / "handlers" / f"{row['name']}.py", self.folder / f"row_{plain(row['name'])}.py")
-        (self.folder / "handler.py").write_text(TOGETHER % [plain(row["name"]) for row in rows])
+        (self.folder / "handler.py").write_text(HANDLER % [plain(row["name"]) for row in rows])
+
+    def digest(self) -> str:
+        """Of all that the component is made of."""
+        files = sorted([*self.folder.glob("*.py"), *self.folder.glob("requirements.*"), *SDK.rglob("*.py"), *SDK.rglob("*.wit")])
+        return hashlib.sha256(b"\0".join(str(file).encode() + file.read_bytes() for file in files)).hexdigest()
 
     def build(self) -> tuple[int, str]:
+        # A component that is made again is another one, and has to be compiled.
+        mark = self.folder / "digest"
+        if mark.exists() and mark.read_text() == self.digest():
+            return 0, ""
         tools = ["--pip", self.options.pip, "--componentize-py", self.options.componentize_py]
         environment = os.environ | {"PYTHONPATH": str(SDK)}
         built = run([sys.executable, "-m", "hostler_handler.build", *tools], self.folder, environment)
-        if self.options.lock and not self.lock.exists() and not built[0]:
-            self.lock.parent.mkdir(exist_ok=True)
-            shutil.copy(self.folder / "requirements.lock", self.lock)
+        if not built[0]:
+            mark.write_text(self.digest())
         return built
+
+    def checks(self):
+        """Each row, and what is wrong with it: nothing, if it is as the table says."""
+        code, output = self.build()
+        for row in self.rows:
+            if refused := row.get("refused"):
+                yield row, "" if code == 1 and refused in output else f"is not refused with `{refused}`:\n{output}"
+            else:
+                yield row, f"is not built:\n{output}" if code else self.wrong(row)
 
     def wrong(self, row: dict) -> str:
         """What is wrong with what a row answers."""
@@ -114,9 +134,15 @@ class Project:
         code, output = run(invoke, self.folder, dict(os.environ))
         return "" if not code and row["answer"] in output else f"does not answer `{row['answer']}`, exit code {code}:\n{output}"
 
-    def remove(self) -> None:
-        if not self.options.keep:
-            shutil.rmtree(self.folder)
+    def write_lock(self) -> str:
+        """The error of the build, if there is one."""
+        self.lock.unlink(missing_ok=True)
+        (self.folder / "requirements.lock").unlink(missing_ok=True)
+        code, output = self.build()
+        if not code:
+            self.lock.parent.mkdir(exist_ok=True)
+            shutil.copy(self.folder / "requirements.lock", self.lock)
+        return output if code else ""
 
 
 def run(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, str]:
@@ -128,30 +154,6 @@ def run(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[
 def plain(name: str) -> str:
     """The name as one of a module."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower())
-
-
-def check(row: dict, options: argparse.Namespace, port: int) -> str:
-    """What is wrong with a row; nothing, if it is as the table says."""
-    project = Project(plain(row["name"]), [row], options, port)
-    code, output = project.build()
-    if refused := row.get("refused"):
-        wrong = "" if code == 1 and refused in output else f"is not refused with `{refused}`:\n{output}"
-    else:
-        wrong = f"is not built:\n{output}" if code else project.wrong(row)
-    if not wrong:
-        project.remove()
-    return wrong
-
-
-def together(rows: list[dict], options: argparse.Namespace, port: int):
-    """Each row, and what is wrong with it, in one component."""
-    project = Project("together", rows, options, port)
-    code, output = project.build()
-    if code:
-        raise SystemExit(f"the component with all of them is not built:\n{output}")
-    for row in rows:
-        yield row, project.wrong(row)
-    project.remove()
 
 
 def verdict(row: dict) -> str:
@@ -176,32 +178,37 @@ def main() -> int:
     parser.add_argument("--pip")
     parser.add_argument("--componentize-py")
     parser.add_argument("--work", type=Path, default=HERE / "build")
-    parser.add_argument("--quick", action="store_true", help="a cut of the table, in one component")
-    parser.add_argument("--together", action="store_true", help="one component with all that run")
-    parser.add_argument("--keep", action="store_true", help="keep the projects")
-    parser.add_argument("--lock", action="store_true", help="write the locks that are missing")
-    parser.add_argument("--table", action="store_true", help="print the table of the documentation")
+    parser.add_argument("--quick", action="store_true", help="the component `quick`")
+    parser.add_argument("--lock", action="store_true", help="write the locks")
+    parser.add_argument("--table", action="store_true", help="write the table of the documentation")
     options = parser.parse_args()
     rows = tomllib.loads((HERE / "table.toml").read_text())["row"]
+    begin, end = "<!-- libraries -->\n", "<!-- end -->"
+    before, rest = PAGE.read_text().split(begin)
+    page = before + begin + table(rows) + end + rest.partition(end)[2]
     if options.table:
-        print(table(rows), end="")
+        PAGE.write_text(page)
         return 0
-    wanted = options.names or [row["name"] for row in rows if row.get("quick") or not options.quick]
-    chosen = [row for row in rows if row["name"] in wanted]
+    if page != PAGE.read_text():
+        raise SystemExit(f"the table of {PAGE} is old: make table")
+    wanted = options.names or [row["name"] for row in rows if not options.quick or row.get("component") == "quick"]
     options.work = options.work.resolve()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    groups = {}
+    for row in (row for row in rows if row["name"] in wanted):
+        alone = options.names or "refused" in row
+        groups.setdefault(plain(row["name"]) if alone else row["component"], []).append(row)
+    projects = [Project(name, group, options, server.server_port) for name, group in groups.items()]
+    if options.lock:
+        errors = [project.write_lock() for project in projects if "refused" not in project.rows[0]]
+        print("".join(errors), end="")
+        return 1 if any(errors) else 0
     wrong = 0
-    port = server.server_port
-    running = [row for row in chosen if options.together and "refused" not in row]
-    checks = itertools.chain(
-        ((row, check(row, options, port)) for row in chosen if row not in running),
-        together(running, options, port) if running else (),
-    )
-    for row, why in checks:
+    for row, why in (check for project in projects for check in project.checks()):
         wrong += bool(why)
         print(f"{row['name']} {why}" if why else f"{row['name']}: {verdict(row)}", flush=True)
-    print(f"{len(chosen) - wrong} of {len(chosen)} libraries are as the table says")
+    print(f"{len(wanted) - wrong} of {len(wanted)} libraries are as the table says")
     return 1 if wrong else 0
 
 

@@ -8,6 +8,7 @@ import { dirname, join, relative, resolve } from "node:path";
 import { build as bundle } from "esbuild";
 
 import { nodeModules } from "./node.js";
+import { refused } from "./refused.js";
 import { sources } from "./sources.js";
 import { WORLD, writeWorld } from "./wit.js";
 
@@ -55,7 +56,7 @@ export async function bundled(entry, engine, project) {
     },
     define: { "process.env.NODE_ENV": '"production"', global: "globalThis" },
     inject: [join(SDK, "build/globals.js")],
-    plugins: [interfaces(engine), nodeModules],
+    plugins: [refused(engine), interfaces(engine), nodeModules],
     sourcemap: "external",
     sourcesContent: false,
     metafile: true,

@@ -19,11 +19,11 @@ const ENGINE = `
 const SDK = join(import.meta.dirname, "..");
 
 /** Bundle a module, and make an instance of it. `host` has the interfaces that it imports. */
-export async function component(source, host = {}) {
+export async function component(source, host = {}, engine = "starlingmonkey") {
   const folder = await mkdtemp(join(tmpdir(), "hostler-sdk-"));
   const entry = join(folder, "handler.ts");
   await writeFile(entry, source.replaceAll('"hostler"', JSON.stringify(join(SDK, "src/index.js"))));
-  const { code, imports } = await bundled(entry, "starlingmonkey", folder);
+  const { code, imports } = await bundled(entry, engine, folder);
   await rm(folder, { recursive: true });
   return { ...instance(code, host), imports, instance: () => instance(code, host) };
 }

@@ -138,6 +138,13 @@ test("a handler of raw WIT, and a module without a handler", async () => {
   await assert.rejects(component("export const other = 1;"), /the module exports no handler/);
 });
 
+test("packages that cannot run are refused by the build, with the reason", async () => {
+  const imported = (name, engine) => component(`import it from "${name}"; export default () => it;`, {}, engine);
+  await assert.rejects(imported("got"), /got cannot run in a handler: it sends requests by modules of Node.js. Take `fetch`, ky or axios/);
+  await assert.rejects(imported("pg/lib/client"), /pg cannot run in a handler: it opens sockets/);
+  await assert.rejects(imported("@aws-sdk/client-s3", "quickjs"), /client-s3 cannot run in a handler: it needs `fetch`. Build with --engine/);
+});
+
 test("the package has the WIT of hostler", async () => {
   const own = await readFile(new URL("../wit/hostler.wit", import.meta.url), "utf8");
   assert.equal(own, await readFile(new URL("../../../../wit/world.wit", import.meta.url), "utf8"));

@@ -8,7 +8,7 @@ import { decode, encode } from "./utf8.js";
 /** The sum is written together with the acknowledgement: each order counts once. */
 export function add(order) {
   const key = `total:${order.customer}`;
-  const known = keyValue.get(key); // null if there is no value
+  const known = keyValue.get(key);
   const sum = Number(known ? decode(known) : 0) + order.cents;
   keyValue.set(key, encode(`${sum}`), null);
   // Whoever orders needs no reminder. It goes with the acknowledgement, too.

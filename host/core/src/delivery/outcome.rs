@@ -64,7 +64,8 @@ declared! {
         /// The handler called `exit`, with any status.
         GuestExit = "guest-exit",
         /// The answer is not valid: an unknown case, text that is not UTF-8, an address outside of the
-        /// memory, a wrong number of outcomes for a batch, a delay of more than 30 days.
+        /// memory, a wrong number of outcomes for a batch, a delay of more than 30 days, an ack while a request is
+        /// unfinished.
         BadOutcome = "bad-outcome",
         /// The host panicked while it ran the handler: a bug of hostler.
         HostPanic = "host-panic",

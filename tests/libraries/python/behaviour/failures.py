@@ -11,11 +11,11 @@ class OutOfStock(Exception):
 
 
 def price(order):
-    return int(order["price"])
+    return int("x")
 
 
 def weight(order):
-    return int(order["price"])
+    return int("x")
 
 
 def customer(order):
@@ -23,7 +23,7 @@ def customer(order):
 
 
 def ship(order):
-    raise OutOfStock(f"item {order['item']}")
+    raise OutOfStock(f"item {order['n']}")
 
 
 def charge(order):
@@ -41,7 +41,7 @@ async def _both(order):
 
 
 async def _stock(order):
-    return [1, 2][order["item"]]
+    return [1, 2][order["n"]]
 
 
 def together(order):

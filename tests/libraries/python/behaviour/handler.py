@@ -7,6 +7,6 @@ from hostler_handler import handler
 
 @handler
 def handle(body: dict):
-    if "fail" in body:
-        return getattr(failures, body["fail"])(body)
+    if "fails" in body:
+        return getattr(failures, body["fails"])(body)
     return getattr(unfinished, body["leave"])()
