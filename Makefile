@@ -74,7 +74,7 @@ WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests test-it test-small measured-tests storm failovers peer alert-rules browser setup-browser pictures \
   exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny vendored advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs libraries guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bench-quick  setup-valgrind bindings demo-host demo-payments \
+  programs libraries libraries-go libraries-rust libraries-quick-go libraries-quick-rust guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-worlds bench-cluster bench-telemetry bench-quick  setup-valgrind bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
 help:
@@ -214,10 +214,19 @@ guests-test: $(GUEST) | setup-rust
 	  --target-dir guest-examples/rust/target
 
 # The tables of libraries in handlers (tests/libraries), and the jobs of guest-examples/jobs: they need python3, node, go
-# and their registries.
-libraries: build-tests | setup-node
-	python3 tests/libraries/table.py $(UNDER_TEST) tests/libraries/go
-	python3 tests/libraries/table.py $(UNDER_TEST) tests/libraries/rust
+# and their registries. A cut of each: make libraries-quick-go. That of Rust needs no python3.
+libraries-go libraries-rust: libraries-%: build-tests
+	@$(LIBRARIES)/$* all $(FOR_LIBRARIES)
+
+libraries-quick-go libraries-quick-rust: libraries-quick-%: build-tests
+	@$(LIBRARIES)/$* quick $(FOR_LIBRARIES)
+
+LIBRARIES := $(MAKE) --no-print-directory -C tests/libraries
+# A large component in Go takes an unoptimized host minutes to compile.
+FOR_LIBRARIES := HOSTLER=$(UNDER_TEST) TOOLCHAINS=$(TOOLCHAINS)
+libraries-go libraries-quick-go: export HOSTLER_LIMIT_COMPILE_TIME := 10m
+
+libraries: libraries-go libraries-rust | setup-node
 	@$(MAKE) --no-print-directory -C tests/libraries/js test HOSTLER=$(UNDER_TEST)
 	@$(MAKE) --no-print-directory -C tests/libraries/python all TOOLCHAINS=$(TOOLCHAINS) HOSTLER=$(UNDER_TEST)
 
