@@ -74,8 +74,14 @@ const C: [&str; 7] = [
 
 #[test]
 fn each_call_is_shown_in_each_language_as_the_projects_have_it() {
-    let docs = std::fs::read_to_string(repository().join("docs/effects.md")).unwrap();
+    let read = |page: &str| std::fs::read_to_string(repository().join("docs").join(page)).unwrap();
+    let docs = read("effects.md");
     let (_, section) = docs.split_once("## Each call, in each language").unwrap();
+    let pages = ["go", "rust"].map(|name| read(&format!("languages/{name}.md")));
+    let raw = pages
+        .iter()
+        .map(|page| page.split_once("## The raw WIT").unwrap().1);
+    let section: String = [section].into_iter().chain(raw).collect();
     for (language, calls) in CALLS {
         let (_, block) = section.split_once(&format!("```{language}\n")).unwrap();
         let (block, _) = block.split_once("```").unwrap();
