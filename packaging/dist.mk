@@ -22,9 +22,9 @@ DIST_TARGETS ?= x86_64-unknown-linux-gnu
 # glibc 2.28: Debian 10, Ubuntu 18.10, RHEL 8 and everything newer.
 DIST_GLIBC := 2_28
 
-.PHONY: dist dist-binaries dist-docs dist-kubernetes dist-checksums dist-test dist-tools book kubernetes version
+.PHONY: dist dist-binaries dist-sdk dist-docs dist-kubernetes dist-checksums dist-test dist-tools book kubernetes version
 
-dist: dist-binaries dist-docs dist-kubernetes
+dist: dist-binaries dist-sdk dist-docs dist-kubernetes
 	@$(MAKE) --no-print-directory dist-checksums
 	@ls -l $(DIST)
 
@@ -79,6 +79,10 @@ dist-binaries: setup-rust $(DIST_PYTHON)/.installed $(DIST_BIN)/cargo-deb-$(CARG
 	+@for target in $(DIST_TARGETS); do \
 	  PATH="$(DIST_PYTHON)/bin:$(DIST_BIN):$$PATH" sh packaging/build.sh $$target $(DIST_GLIBC) $(VERSION) $(DIST) || exit 1; \
 	done
+
+# What handlers are written with: one package for each language.
+dist-sdk: $(DIST_PYTHON)/.installed | setup-rust setup-node
+	PATH="$(DIST_PYTHON)/bin:$$PATH" sh packaging/sdk.sh $(VERSION) $(DIST)
 
 book dist-docs: $(DIST_BIN)/mdbook-$(MDBOOK_VERSION)
 	$(DIST_BIN)/mdbook build --dest-dir $(DIST)/book .

@@ -13,6 +13,16 @@ sed -i "s/^version: .*/version: $to/; s/^appVersion: .*/appVersion: \"$to\"/" pa
 sed -i "s/^\(\s*\)\(image: \"hostler:\).*/\1\2$to\"/; s/\(app.kubernetes.io\/version: \).*/\1\"$to\"/; s/\(helm.sh\/chart: hostler-\).*/\1$to/" \
   packaging/kubernetes/hostler.yaml
 sed -i "s/^ARG HOSTLER_VERSION=.*/ARG HOSTLER_VERSION=$to/" packaging/image/Containerfile
+for crate in hostler-handler hostler-handler/macros; do
+  sed -i "s/^version = \"$from\"/version = \"$to\"/; s/^\(hostler-handler-macros = { version = \"\)$from/\1$to/" \
+    "guest-examples/sdk/rust/$crate/Cargo.toml"
+done
+sed -i "s/^version = \"$from\"/version = \"$to\"/" guest-examples/sdk/python/pyproject.toml
+sed -i "1,12s/^\( *\"version\": \"\)$from\"/\1$to\"/" guest-examples/sdk/js/package.json guest-examples/sdk/js/package-lock.json
 cargo update --quiet --offline --workspace
+for folder in guest-examples/sdk/rust guest-examples/sdk/rust/template guest-examples/jobs/rust tests/libraries/rust; do
+  # This writes the versions of what lies in folders.
+  cargo metadata --quiet --offline --format-version 1 --manifest-path $folder/Cargo.toml > /dev/null
+done
 sed -i "s/^## \[Unreleased\]\$/## [Unreleased]\n\n## [$to]/" CHANGELOG.md
 echo "$from -> $to; next: make check, then a tag v$to"

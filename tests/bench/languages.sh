@@ -23,8 +23,8 @@ now() { echo $(( $(date +%s%N) / 1000000 )); }
 build() { sh -c "$1" > "$dir/log" 2>&1 < /dev/null || { cat "$dir/log" >&2; exit 1; }; }
 
 {
-  echo '| language | component | set-up | build | cold start | cached start | fresh | reused |'
-  echo '|---|---:|---:|---:|---:|---:|---:|---:|'
+  echo '| language | component | memory | set-up | build | cold start | cached start | fresh | reused |'
+  echo '|---|---:|---:|---:|---:|---:|---:|---:|---:|'
 } > "$dir/table"
 for language in "$@"; do
   fetch=:
@@ -60,7 +60,7 @@ for language in "$@"; do
   build "$build"
   again=$(( $(now) - begun ))
   measure "$file"
-  row "$name" "bytes:$(top size_bytes)" "us:$((first > again ? (first - again) * 1000 : 0))" "us:$((again * 1000))" $(costs)
+  row "$name" "bytes:$(top size_bytes)" "bytes:$(top memory_bytes)" "us:$((first > again ? (first - again) * 1000 : 0))" "us:$((again * 1000))" $(costs)
   cd "$dir"
   chmod -R u+w "$language"
   rm -rf "$language"

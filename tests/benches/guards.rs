@@ -236,7 +236,13 @@ fn outcomes() -> (Vec<Outcome>, Policy) {
 fn decide_outcome((outcomes, policy): (Vec<Outcome>, Policy)) -> (Vec<Outcome>, Policy) {
     for _ in 0..MESSAGES / outcomes.len() {
         for (outcome, attempt) in outcomes.iter().zip([1, 2, 3, 5]) {
-            black_box(decide(black_box(outcome), attempt, black_box(&policy), 0.5));
+            black_box(decide(
+                black_box(outcome),
+                None,
+                attempt,
+                black_box(&policy),
+                0.5,
+            ));
         }
     }
     (outcomes, policy)
@@ -294,6 +300,7 @@ fn take_through(ledger: &mut Ledger<()>, batch: usize) {
                     Event::Finished {
                         key,
                         outcome: Outcome::Ack,
+                        told: None,
                         is_current: true,
                         jitter: 0.5,
                     },

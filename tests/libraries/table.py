@@ -19,6 +19,7 @@ import tomllib
 
 ANSWERS = {
     "/v1/payment_intents": {"id": "pi_1", "object": "payment_intent"},
+    "/v1/refunds": {"id": "re_1", "object": "refund", "amount": 4250, "created": 1, "currency": "eur"},
     "/v1/chat/completions": {"choices": [{"message": {"role": "assistant", "content": "hi"}}]},
     "/slack/chat.postMessage": {"ok": True, "channel": "C1", "ts": "1.2"},
     "/api/v3/repos/shop/orders/issues": {"number": 7},
@@ -69,10 +70,10 @@ class Components:
     def __init__(self, table, folder):
         self.table, self.folder, self.built = table, folder, {}
 
-    def build(self, name):
+    def build(self, name, how="build"):
         """The path of a component, or None and the output of its build."""
         if name not in self.built:
-            command = [part.format(component=name) for part in self.table["build"]]
+            command = [part.format(component=name) for part in self.table[how]]
             done = subprocess.run(command, cwd=self.folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             path = self.folder / self.table["handler"].format(component=name, crate=name.replace("-", "_"))
             self.built[name] = (path if done.returncode == 0 else None, done.stdout)
@@ -83,7 +84,7 @@ def difference(hostler, config, components, row):
     """The difference to the verdict; None if there is none."""
     refused = row["verdict"].startswith("refused with ")
     words = row["verdict"].removeprefix("refused with ")
-    handler, output = components.build(row.get("component", row["name"]))
+    handler, output = components.build(row.get("component", row["name"]), "build_alone" if row.get("alone") else "build")
     if not handler:
         return None if refused and words in output else f"it does not build:\n{output[-2000:]}"
     logs = []
@@ -98,7 +99,8 @@ def difference(hostler, config, components, row):
             return None if refused and words in text else f"hostler says: {text}"
         text = json.dumps(answer, ensure_ascii=False)
         if refused:
-            return None if answer["outcome"] == "fault" and words in answer["reason"] else f"got {text}"
+            told = "\n".join([answer["reason"] or "", *answer["logs"]])
+            return None if answer["outcome"] in ("fault", "nack-requeue") and words in told else f"got {text}"
         if answer["outcome"] != "ack":
             return f"got {text}"
         # A signed URL has another query each time.

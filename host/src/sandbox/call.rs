@@ -15,6 +15,7 @@ use super::log::LogSink;
 use super::supervise::{End, drop_caught, supervise};
 use super::world::MessageParam;
 use super::worlds::Answer;
+use super::worlds::run::ANSWER;
 use crate::delivery::batch::Pieces;
 use crate::delivery::effect::Effects;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
@@ -65,6 +66,8 @@ pub struct Report {
     pub discarded: usize,
     /// The end of the log of an attempt that did not ack, if it wrote anything.
     pub log: Option<Arc<str>>,
+    /// What the handler told of its failure on stderr, if it wants the message again: bounded and printable.
+    pub told: Option<Arc<str>>,
     /// The span of the attempt; `None` = it has none of its own.
     pub trace: Option<Trace>,
 }
@@ -82,6 +85,7 @@ impl Report {
             effects: None,
             discarded: 0,
             log: None,
+            told: None,
             trace: None,
         }
     }
@@ -227,6 +231,13 @@ impl Loaded {
             Ok(answers) if answers.iter().all(is_acked) => None,
             _ => self.end_of_log(&live, trapped_in),
         };
+        let told = match answered.as_deref() {
+            Ok([Answer::NackRequeue(_)]) => live.store.data().failure(),
+            // Of a batch, nothing says which message it is about.
+            _ => None,
+        };
+        // The line that gives the answer of a program says no more than that.
+        let told = told.filter(|(text, _)| !text.starts_with(ANSWER));
         // An instance is dropped after a fault.
         let stays =
             answered.is_ok() && live.record_answers(messages.len(), memory_bytes, &self.reuse);
@@ -250,6 +261,7 @@ impl Loaded {
                 fresh,
                 log_bytes_dropped,
                 log,
+                told: told.map(|(text, _)| text.into()),
                 trace: first.trace.trace(),
                 ..Report::new(Outcome::Ack, Arc::clone(&self.shared.digest), duration)
             },

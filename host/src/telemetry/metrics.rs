@@ -760,7 +760,7 @@ mod tests {
         for outcome in &outcomes {
             metrics.attempt(outcome);
             metrics.version_attempt(true, outcome);
-            let disposition = crate::delivery::policy::decide(outcome, 1, &policy, 0.5);
+            let disposition = crate::delivery::policy::decide(outcome, None, 1, &policy, 0.5);
             metrics.disposition(&disposition);
         }
         metrics.orphans_recovered.inc_by(3);

@@ -293,7 +293,7 @@ impl Rig {
                     dead_letters: DeadLetterRules::default(),
                     backoff: Backoff::default(),
                 };
-                match decide(outcome, 1, &policy, 0.5) {
+                match decide(outcome, None, 1, &policy, 0.5) {
                     Disposition::Acknowledge => assert_eq!(*outcome, Outcome::Ack),
                     Disposition::Requeue { delay } => {
                         assert!(delay <= DELAY_MAX && cap != Some(1));

@@ -190,6 +190,26 @@ fn the_packages_have_the_version_of_hostler() {
             format!("appVersion: \"{version}\""),
         ),
         (
+            "guest-examples/sdk/rust/hostler-handler/Cargo.toml",
+            format!("version = \"{version}\""),
+        ),
+        (
+            "guest-examples/sdk/rust/hostler-handler/Cargo.toml",
+            format!("hostler-handler-macros = {{ version = \"{version}\", path = \"macros\" }}"),
+        ),
+        (
+            "guest-examples/sdk/rust/hostler-handler/macros/Cargo.toml",
+            format!("version = \"{version}\""),
+        ),
+        (
+            "guest-examples/sdk/python/pyproject.toml",
+            format!("version = \"{version}\""),
+        ),
+        (
+            "guest-examples/sdk/js/package.json",
+            format!("  \"version\": \"{version}\","),
+        ),
+        (
             "packaging/image/Containerfile",
             format!("ARG HOSTLER_VERSION={version}"),
         ),

@@ -5,9 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
-	"fmt"
 	"net/mail"
-	"strconv"
 
 	"hostler"
 	"hostler/kv"
@@ -22,16 +20,16 @@ func main() { hostler.Handle(load) }
 
 func load(ctx context.Context, m hostler.Message, file []byte) error {
 	rows, err := csv.NewReader(bytes.NewReader(file)).ReadAll()
-	if err != nil {
-		return hostler.Drop(err.Error())
+	if err != nil || len(rows) == 0 || len(rows[0]) != 2 {
+		return hostler.Dropf("not a file of names and mails: %v", err)
 	}
-	for n, row := range rows[min(1, len(rows)):] {
+	for n, row := range rows[1:] {
 		if _, err := mail.ParseAddress(row[1]); err != nil {
-			return hostler.Drop(fmt.Sprintf("row %d: %q: %v", n+2, row[1], err))
+			return hostler.Dropf("row %d: %q: %v", n+2, row[1], err)
 		}
 		if err := hostler.Publish("customers", Customer{row[0], row[1]}); err != nil {
 			return err
 		}
 	}
-	return kv.Set("rows:"+m.Headers["file"], []byte(strconv.Itoa(max(len(rows)-1, 0))))
+	return kv.Set("rows:"+m.Headers["file"], len(rows)-1)
 }

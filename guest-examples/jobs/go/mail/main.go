@@ -2,12 +2,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"html/template"
-	"net/http"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/resend/resend-go/v3"
@@ -20,25 +17,23 @@ type Shipment struct {
 	Items              []string
 }
 
-var page = template.Must(template.New("mail").Parse(
-	`<p>Hello {{.Name}},</p><p>parcel {{.Parcel}} has {{range $i, $item := .Items}}{{if $i}}, {{end}}{{$item}}{{end}}.</p>`))
+// The rule of [[grant.http]] sets the credential in the place of this one.
+var client = resend.NewClient("set by hostler")
+
+var page = template.Must(template.New("").Parse(`<p>{{.Name}}, {{.Parcel}} has:</p>{{range .Items}}<li>{{.}}{{end}}`))
 
 func main() { hostler.Handle(send) }
 
 func send(ctx context.Context, m hostler.Message, s Shipment) error {
-	var text bytes.Buffer
-	if err := page.Execute(&text, s); err != nil {
+	var html strings.Builder
+	if err := page.Execute(&html, s); err != nil {
 		return err
 	}
-	// The rule of [[grant.http]] sets the credential in the place of this one.
-	client := resend.NewCustomClient(http.DefaultClient, "set by hostler")
-	mail := &resend.SendEmailRequest{
-		From: "Parcels <parcels@example.com>", To: []string{s.Mail}, Subject: "On its way", Html: text.String()}
-	_, err := client.Emails.SendWithContext(ctx, mail)
-	var limit *resend.RateLimitError
-	if errors.As(err, &limit) {
-		seconds, _ := strconv.Atoi(limit.RetryAfter)
-		return hostler.RetryAfter(time.Duration(seconds) * time.Second)
+	_, err := client.Emails.SendWithContext(ctx, &resend.SendEmailRequest{
+		From: "Parcels <parcels@example.com>", To: []string{s.Mail}, Subject: "On its way", Html: html.String()})
+	if limit, ok := hostler.AsType[*resend.RateLimitError](err); ok {
+		delay, _ := time.ParseDuration(limit.RetryAfter + "s")
+		return hostler.RetryAfter(delay)
 	}
 	return err
 }

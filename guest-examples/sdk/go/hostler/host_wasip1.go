@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"path"
 	"reflect"
 	"runtime"
 	"runtime/debug"
@@ -65,13 +66,27 @@ func answer(in types.Message) types.Outcome {
 	end := time.Now().Add(time.Duration(hostler_handler_delivery.DeadlineMs()) * time.Millisecond)
 	ctx, cancel := context.WithCancel(attempt{context.Background(), end})
 	err := handled(ctx, message(in))
-	answered, ok := outcome(err)
-	if !ok {
-		fail(err)
+	answered, failed := outcome(err)
+	if failed {
+		cancel()
 	}
 	left := finish(before, end, cancel)
-	if err == nil && len(left) > 0 {
+	switch {
+	case len(left) > 0 && err == nil:
 		giveUp(unfinished(len(left)), left[0].text)
+	case len(left) > 0 && failed:
+		// As a fault, so that the goroutines end with the instance.
+		text, name, file, line := failure(err)
+		giveUp(text, fmt.Sprintf("goroutine 1 [running]:\n%s(...)\n\t%s:%d", name, file, line))
+	case failed:
+		text, name, file, line := failure(err)
+		place := fmt.Sprintf(", at %s (%s:%d)", path.Base(name), path.Base(file), line)
+		// The host keeps the beginning of the last line: the place must be in it.
+		if room := max(lineMax-len(place), 0); len(text) > room {
+			fmt.Fprintln(os.Stderr, text)
+			text = strings.ToValidUTF8(text[:room], "")
+		}
+		fmt.Fprintln(os.Stderr, text+place)
 	}
 	return answered
 }
@@ -104,38 +119,40 @@ func message(in types.Message) Message {
 	return out
 }
 
-// outcome is what becomes of a message; false if the attempt has failed.
+// outcome is what becomes of a message; true if the handler has failed.
 func outcome(err error) (types.Outcome, bool) {
 	var drop *dropped
 	var again *later
 	switch {
 	case err == nil:
-		return types.MakeOutcomeAck(), true
+		return types.MakeOutcomeAck(), false
 	case errors.As(err, &drop):
-		return types.MakeOutcomeDrop(wit.Some(err.Error())), true
+		return types.MakeOutcomeDrop(wit.Some(err.Error())), false
 	case errors.As(err, &again):
 		fmt.Fprintln(os.Stderr, err)
-		return types.MakeOutcomeNackRequeue(wit.Some(uint64(max(again.delay.Milliseconds(), 0)))), true
+		return types.MakeOutcomeNackRequeue(wit.Some(uint64(max(again.delay.Milliseconds(), 0)))), false
 	default:
-		return types.Outcome{}, false
+		return types.MakeOutcomeNackRequeue(wit.None[uint64]()), true
 	}
 }
 
-// fail ends the attempt as a panic does: the host reads the error, its type and the handler on stderr, and makes
-// a cause of them.
-func fail(err error) {
-	text := err.Error()
+// failure is an error with its type, and the handler. The host makes a cause of them, which it reads on stderr.
+func failure(err error) (text, name, file string, line int) {
+	text = strings.ReplaceAll(err.Error(), "\n", "; ")
 	if name := typeOf(err); name != "" {
 		text = name + ": " + text
 	}
 	function := runtime.FuncForPC(reflect.ValueOf(handler).Pointer())
-	file, line := function.FileLine(function.Entry())
-	frames := fmt.Sprintf("goroutine 1 [running]:\n%s(...)\n\t%s:%d", function.Name(), file, line)
-	giveUp(text, frames)
+	file, line = function.FileLine(function.Entry())
+	return text, function.Name(), file, line
 }
 
+// lineMax is the number of bytes of the last line that the host keeps.
+const lineMax = 256
+
+// giveUp ends the attempt as a panic does.
 func giveUp(text, frames string) {
-	fmt.Fprintf(os.Stderr, "panic: %s\n\n%s\n", strings.ReplaceAll(text, "\n", "; "), frames)
+	fmt.Fprintf(os.Stderr, "panic: %s\n\n%s\n", text, frames)
 	trap()
 }
 

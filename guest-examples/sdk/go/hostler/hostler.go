@@ -33,19 +33,19 @@ type Message struct {
 // Handle sets the handler. Call it once, in the function main. The payload is the body, read as JSON; a body
 // that is not such JSON is dropped. If T is []byte, the payload is the body as it is.
 //
-// The message is acked if the handler returns nil. Another error is a failed attempt: the message comes again,
-// after the backoff of the queue, and the error is the cause of its death when no attempt is left. [Drop] and
-// [RetryAfter] make errors that end an attempt otherwise. A panic is a failed attempt, too.
+// The message is acked if the handler returns nil. After another error the message comes again, after the backoff
+// of the queue, and the error is the cause of its death when no attempt is left. [Drop] and [RetryAfter] make errors
+// that end an attempt otherwise. A panic is a fault: the message comes again as well.
 //
 // The goroutines that the handler starts run to their end before the message is acked. If one waits for something
-// that does not come, the attempt has failed.
+// that does not come, the attempt is a fault.
 //
 // The deadline of the context is the end of the attempt.
 func Handle[T any](handle func(context.Context, Message, T) error) {
 	serve(handle, func(ctx context.Context, message Message) error {
 		var payload T
 		if err := read(message.Body, &payload); err != nil {
-			return Drop(fmt.Sprintf("the body is no %T: %v", payload, err))
+			return Dropf("the body is no %T: %v", payload, err)
 		}
 		return handle(ctx, message, payload)
 	})
@@ -71,6 +71,9 @@ func read(body []byte, payload any) error {
 // that wraps it does the same, with its own text.
 func Drop(reason string) error { return &dropped{reason} }
 
+// Dropf is [Drop] with a reason that it formats.
+func Dropf(format string, values ...any) error { return Drop(fmt.Sprintf(format, values...)) }
+
 // RetryAfter is the error of a handler that wants the message again after this time, at most 30 days. An error
 // that wraps it does the same, and its text goes to the log.
 func RetryAfter(delay time.Duration) error { return &later{delay} }
@@ -82,6 +85,13 @@ func (d *dropped) Error() string { return d.reason }
 type later struct{ delay time.Duration }
 
 func (l *later) Error() string { return fmt.Sprintf("again in %v", l.delay) }
+
+// AsType finds an error of this type in the chain of err, as errors.AsType of Go 1.26 does.
+func AsType[E error](err error) (E, bool) {
+	var found E
+	ok := errors.As(err, &found)
+	return found, ok
+}
 
 // HTTPError says why a request has no response.
 type HTTPError struct {

@@ -8,6 +8,7 @@ use crate::delivery::backoff::Backoff;
 use crate::delivery::declared::declared;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::rules::Rule;
+use crate::delivery::signature;
 use crate::delivery::text::{DETAIL_MAX, truncate_utf8};
 
 /// The longest delay that a handler may ask for. An attempt that asks for a longer one is a fault.
@@ -152,17 +153,24 @@ pub struct Policy {
     pub backoff: Backoff,
 }
 
-/// What to do after an outcome. `jitter` is a random number in `0.0..1.0`.
+/// What to do after an outcome. `jitter` is a random number in `0.0..1.0`. `told` is what the handler wrote about its
+/// failure, if it wants the message again.
 ///
 /// Only this function decides what becomes of a message that a handler has seen.
-pub fn decide(outcome: &Outcome, attempt: u32, policy: &Policy, jitter: f64) -> Disposition {
+pub fn decide(
+    outcome: &Outcome,
+    told: Option<&str>,
+    attempt: u32,
+    policy: &Policy,
+    jitter: f64,
+) -> Disposition {
     match outcome {
         Outcome::Ack => Disposition::Acknowledge,
         Outcome::Drop(reason) => {
             policy.give_up(Reason::Dropped, reason.clone().unwrap_or_default(), attempt)
         }
         Outcome::NackRequeue(delay) => {
-            policy.again(*delay, attempt, jitter, || "nack-requeue".to_owned())
+            policy.again(*delay, attempt, jitter, || signature::of_nack(told))
         }
         Outcome::Fault(fault) => match policy.on_fault {
             OnFault::Requeue => policy.again(None, attempt, jitter, || fault.to_string()),
@@ -403,7 +411,7 @@ mod tests {
             for outcome in outcomes() {
                 for attempt in [1, 2, 3, 5, 6, u32::MAX] {
                     for jitter in [0.0, 0.5, 0.999] {
-                        let disposition = decide(&outcome, attempt, &policy, jitter);
+                        let disposition = decide(&outcome, None, attempt, &policy, jitter);
                         if outcome == Outcome::Ack {
                             assert_eq!(disposition, Disposition::Acknowledge);
                         } else {
@@ -451,7 +459,7 @@ mod tests {
                     let is_discarded = matches!(disposition, Disposition::Discard(_));
                     assert_eq!(is_discarded, reason == discarded);
                 }
-                let dropped = decide(&Outcome::Drop(None), 1, &policy, 0.5);
+                let dropped = decide(&Outcome::Drop(None), None, 1, &policy, 0.5);
                 let is_discarded = matches!(dropped, Disposition::Discard(_));
                 assert_eq!(is_discarded, discarded == Reason::Dropped);
             }
@@ -480,7 +488,7 @@ mod tests {
             if policy.limit.cap.is_some_and(|cap| cap < 2) {
                 continue;
             }
-            let decided = |delay| decide(&Outcome::NackRequeue(delay), 1, &policy, 0.5);
+            let decided = |delay| decide(&Outcome::NackRequeue(delay), None, 1, &policy, 0.5);
             for (asked, given) in [
                 (Some(Duration::ZERO), Duration::ZERO),
                 (Some(SECOND), SECOND),
@@ -488,6 +496,24 @@ mod tests {
                 (None, policy.backoff.delay(1, 0.5)),
             ] {
                 assert_eq!(decided(asked), Disposition::Requeue { delay: given });
+            }
+        }
+    }
+
+    #[test]
+    fn a_message_that_was_asked_for_too_often_dies_with_what_its_handler_told() {
+        for policy in policies() {
+            for (told, detail) in [
+                (Some("no stock"), "nack-requeue: stderr: no stock"),
+                (None, "nack-requeue"),
+            ] {
+                let last = policy.limit.cap.unwrap_or(u32::MAX);
+                match decide(&Outcome::NackRequeue(None), told, last, &policy, 0.5) {
+                    Disposition::DeadLetter(r) | Disposition::Discard(r) => {
+                        assert_eq!((r.reason, &*r.detail), (Reason::MaxDeliveries, detail));
+                    }
+                    other => assert_eq!(policy.limit.cap, None, "{other:?}"),
+                }
             }
         }
     }
@@ -504,7 +530,7 @@ mod tests {
                     Outcome::NackRequeue(_) => Some(Reason::MaxDeliveries),
                     Outcome::Fault(fault) => Some(reason_of(fault.kind)),
                 };
-                match (decide(&outcome, 1, &policy, 0.5), reason) {
+                match (decide(&outcome, None, 1, &policy, 0.5), reason) {
                     (Disposition::Acknowledge, None) => {}
                     (Disposition::Discard(rejection), Some(reason)) => {
                         assert_eq!(rejection.reason, reason);
@@ -521,7 +547,7 @@ mod tests {
         for policy in policies() {
             for kind in FaultKind::ALL {
                 let fault = Outcome::Fault(Fault::new(kind, "why"));
-                let disposition = decide(&fault, 1, &policy, 0.5);
+                let disposition = decide(&fault, None, 1, &policy, 0.5);
                 let rejection = match (&disposition, policy.on_fault) {
                     (Disposition::Requeue { .. }, OnFault::Requeue) => continue,
                     (Disposition::DeadLetter(r) | Disposition::Discard(r), _) => r,

@@ -9,7 +9,7 @@ const TEXT_MAX: usize = 200;
 /// The innermost functions that are compared: those further out depend on the way to them.
 const FRAMES_MAX: usize = 3;
 
-/// So begins what a fault quotes of stderr, and so it ends.
+/// So begins what a detail quotes of stderr; so it ends in a fault.
 const QUOTE: (&str, &str) = ("stderr: ", "; ");
 
 /// The text before the functions that the handler itself names on stderr, innermost first.
@@ -18,10 +18,21 @@ pub const PLACE: &str = ", at ";
 /// The text between a function and the one that called it.
 pub const BELOW: &str = " < ";
 
+/// The label of the outcome of a handler that wants its message again.
+const NACK: &str = "nack-requeue";
+
+/// The detail of a message whose last attempt asked for another one, with what its handler wrote about that.
+pub fn of_nack(told: Option<&str>) -> String {
+    match told {
+        Some(told) => format!("{NACK}: {}{told}", QUOTE.0),
+        None => NACK.to_owned(),
+    }
+}
+
 /// The name of a function without a name in JavaScript.
 const ANONYMOUS: &str = "<anonymous>";
 
-/// The text that messages share which died for the same cause: the fault, the error that the handler wrote to
+/// The text that messages share which died for the same cause: the fault or the nack, the error that the handler wrote to
 /// stderr, and the functions in which it was; or the reason, and the text of the handler. Numbers, ids and
 /// quoted values of texts count as equal, and the lines of functions that have names.
 ///
@@ -30,22 +41,13 @@ const ANONYMOUS: &str = "<anonymous>";
 ///
 /// `reason` and `detail` are those of a dead letter. Any texts have a signature.
 pub fn signature(reason: &str, detail: &str) -> String {
-    let Some((kind, text)) = fault_of(detail) else {
+    let Some((label, told, frames)) = failure_of(detail) else {
         let (reason, text) = (truncated(reason, TEXT_MAX), normalized(detail));
         return match text.is_empty() {
             true => reason.to_owned(),
             false => format!("{reason}: {text}"),
         };
     };
-    let is_quote_over = |head: &str| !head.starts_with(QUOTE.0) || head.contains(QUOTE.1);
-    let (text, frames) = match text.rsplit_once(", in ") {
-        Some((text, frames)) if is_quote_over(text) => (text, frames),
-        _ => (text, ""),
-    };
-    let told = text
-        .strip_prefix(QUOTE.0)
-        .and_then(|quoted| quoted.rsplit_once(QUOTE.1))
-        .map_or(text, |(told, _)| told);
     let (message, places) = match told.rsplit_once(PLACE) {
         Some((message, places)) if places.split(BELOW).all(|place| Place::of(place).is_some()) => {
             (message, places)
@@ -54,7 +56,7 @@ pub fn signature(reason: &str, detail: &str) -> String {
     };
     let places = places.split(BELOW).filter_map(Place::of);
     let places: Vec<Place<'_>> = places.take(FRAMES_MAX).collect();
-    let mut signature = format!("{}: {}", kind.label(), normalized(message));
+    let mut signature = format!("{label}: {}", normalized(message));
     let shown = places.iter().enumerate();
     let shown = shown.map(|(at, place)| place.show(at == 0));
     append(&mut signature, PLACE, shown.collect());
@@ -118,11 +120,23 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The kind of fault that a detail begins with, and the rest.
-fn fault_of(detail: &str) -> Option<(FaultKind, &str)> {
+/// The label that a detail begins with, the error that it tells, and the functions of the component.
+fn failure_of(detail: &str) -> Option<(&str, &str, &str)> {
     let (label, text) = detail.split_once(": ")?;
-    let kind = FaultKind::ALL.into_iter().find(|k| k.label() == label)?;
-    Some((kind, text))
+    if label == NACK {
+        return Some((label, text.strip_prefix(QUOTE.0)?, ""));
+    }
+    FaultKind::ALL.into_iter().find(|k| k.label() == label)?;
+    let is_quote_over = |head: &str| !head.starts_with(QUOTE.0) || head.contains(QUOTE.1);
+    let (text, frames) = match text.rsplit_once(", in ") {
+        Some((text, frames)) if is_quote_over(text) => (text, frames),
+        _ => (text, ""),
+    };
+    let told = text
+        .strip_prefix(QUOTE.0)
+        .and_then(|quoted| quoted.rsplit_once(QUOTE.1))
+        .map_or(text, |(told, _)| told);
+    Some((label, told, frames))
 }
 
 /// A text without what differs from message to message: `#` stands for numbers and ids, `"…"` for a quoted
@@ -267,6 +281,19 @@ mod tests {
                 "trap",
                 &["trap: stderr: no stock, at shelf 5, in hall 7; wasm trap: x"],
                 "trap: no stock, at shelf #, in hall #",
+            ),
+            (
+                "max-deliveries",
+                &[
+                    "nack-requeue: stderr: *main.Declined: order 7: declined; again, at main.charge (main.go:12)",
+                    "nack-requeue: stderr: *main.Declined: order 9: declined; again, at main.charge (main.go:17)",
+                ],
+                "nack-requeue: *main.Declined: order #: declined; again, at main.charge (main.go)",
+            ),
+            (
+                "max-deliveries",
+                &["nack-requeue: stderr: no stock, in hall 7, at src/lib.rs:7:5"],
+                "nack-requeue: no stock, in hall #, at src/lib.rs:7",
             ),
             ("expired", &["", "  "], "expired"),
             (

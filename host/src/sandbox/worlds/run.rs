@@ -13,6 +13,9 @@ use crate::sandbox::worlds::Answer;
 /// `run.run`.
 pub(in crate::sandbox) type Run = TypedFunc<(), (Result<(), ()>,)>;
 
+/// So begins a line on stderr that gives the answer.
+pub(in crate::sandbox) const ANSWER: &str = "hostler:";
+
 /// Run a program until it returns, or calls `exit`.
 pub(in crate::sandbox) async fn call(
     function: Run,
@@ -50,7 +53,7 @@ pub(in crate::sandbox) async fn call(
 
 /// The answer that a line on stderr gives.
 fn said(line: &str) -> Option<Answer> {
-    let said = line.strip_prefix("hostler:")?.trim();
+    let said = line.strip_prefix(ANSWER)?.trim();
     let (word, rest) = said.split_once(' ').unwrap_or((said, ""));
     let rest = rest.trim();
     match word {

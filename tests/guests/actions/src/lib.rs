@@ -2,9 +2,9 @@
 //!
 //! `sleep:MS`, `spin:MS`, `loop`, `busy` (for ever, in calls of the host), `doze` (for ever, napping in between),
 //! `trap`, `panic`, `exit:CODE`, `grow:MIB`, `recurse:DEPTH`, `recurse-host:DEPTH`, `copy:MIB` (for ever), `lines:N`,
-//! `long:BYTES` (one line), `text:TEXT`, `ansi`, `half` (a line without an end), `world` (what there is of arguments,
-//! variables, files and network), `random:BYTES`; and where the guest is a component `handles:N` (held, and given
-//! back), `leak:N` (held for ever).
+//! `long:BYTES` (one line), `text:TEXT`, `err:TEXT` (on stderr), `ansi`, `half` (a line without an end), `world` (what
+//! there is of arguments, variables, files and network), `random:BYTES`; and where the guest is a component `handles:N`
+//! (held, and given back), `leak:N` (held for ever).
 
 use std::hint::black_box;
 use std::io::Write as _;
@@ -40,6 +40,7 @@ pub fn act(name: &str, argument: &str) -> bool {
         "lines" => (0..number()).for_each(|i| println!("line {i}")),
         "long" => println!("{}", "y".repeat(number() as usize)),
         "text" => println!("{argument}"),
+        "err" => eprintln!("{argument}"),
         "ansi" => println!("\u{1b}[31mred\u{1b}[0m\rforged\u{202e}\u{85}\0"),
         "half" => {
             print!("half");

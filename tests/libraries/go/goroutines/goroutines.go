@@ -45,8 +45,14 @@ func Handle(ctx context.Context, m hostler.Message, body []byte) error {
 	case "drop":
 		go func() { <-make(chan int) }()
 		return hostler.Drop("declined")
-	case "error":
+	case "stuck-error":
 		go func() { <-make(chan int) }()
+		return errors.New("sold out")
+	case "error":
+		go func() {
+			<-ctx.Done()
+			fmt.Println("the context ended")
+		}()
 		return errors.New("sold out")
 	case "blocked":
 		<-make(chan int)

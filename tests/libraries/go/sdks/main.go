@@ -6,7 +6,6 @@ import (
 
 	"example.com/libraries/github"
 	"example.com/libraries/one"
-	"example.com/libraries/openai"
 	"example.com/libraries/s3"
 	"example.com/libraries/slack"
 	"example.com/libraries/stripe"
@@ -15,7 +14,6 @@ import (
 func main() {
 	handlers := one.Handlers{
 		"stripe": stripe.Handle,
-		"openai": openai.Handle,
 		"s3":     s3.Handle,
 		"slack":  slack.Handle,
 		"github": github.Handle,

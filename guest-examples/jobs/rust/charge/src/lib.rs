@@ -17,20 +17,19 @@ struct Order {
 fn charge(Order { id, customer, cents }: Order) -> Result<(), Error> {
     let cents = cents.to_string();
     let payment = [("amount", &*cents), ("currency", "eur"), ("customer", &*customer), ("confirm", "true")];
-    let payment = stripe(&id, "payment_intents", &payment)?;
-    let invoice = stripe(&id, "invoices", &[("customer", &customer), ("description", &id)])?;
+    let payment = stripe("payment_intents", &payment)?;
+    let invoice = stripe("invoices", &[("customer", &customer), ("description", &id)])?;
     publish("invoices", &json!({ "order": id, "payment": payment["id"], "invoice": invoice["id"] }))
 }
 
-fn stripe(order: &str, path: &str, form: &[(&str, &str)]) -> Result<Value, Error> {
-    let url = format!("https://api.stripe.com/v1/{path}");
-    let response = Client::new().post(&url).form(form.iter().copied()).send()?;
+fn stripe(path: &str, form: &[(&str, &str)]) -> Result<Value, Error> {
+    let response = Client::new().post(&format!("https://api.stripe.com/v1/{path}")).form(form.iter().copied()).send()?;
     let status = response.status_code();
     let answer: Value = response.json()?;
     let why = answer["error"]["message"].as_str().unwrap_or_default();
     match status {
         200 => Ok(answer),
-        402 => Err(Drop(format!("order {order}: {why}")))?,
+        402 => Err(Drop(why.to_owned()))?,
         _ => Err(format!("Stripe said {status}: {why}"))?,
     }
 }

@@ -13,11 +13,7 @@ var errElsewhere = errors.New("hostler: only a handler on hostler has keys")
 // Get reads a value; nil if the key has none. It sees what this attempt has set and deleted.
 func Get(key string) ([]byte, error) { return nil, errElsewhere }
 
-// Set sets a value. This happens together with the ack: both happen, or neither.
-func Set(key string, value []byte) error { return errElsewhere }
-
-// SetFor sets a value that expires this time after the ack.
-func SetFor(key string, value []byte, ttl time.Duration) error { return errElsewhere }
+func set(key string, value []byte, ttl *time.Duration) error { return errElsewhere }
 
 // Delete deletes a value. This happens together with the ack: both happen, or neither.
 func Delete(key string) error { return errElsewhere }

@@ -22,14 +22,12 @@ func Get(key string) ([]byte, error) {
 	return nil, nil
 }
 
-// Set sets a value. This happens together with the ack: both happen, or neither.
-func Set(key string, value []byte) error {
-	return failed(host.Set(key, value, wit.None[uint64]()))
-}
-
-// SetFor sets a value that expires this time after the ack.
-func SetFor(key string, value []byte, ttl time.Duration) error {
-	return failed(host.Set(key, value, wit.Some(uint64(ttl.Milliseconds()))))
+func set(key string, value []byte, ttl *time.Duration) error {
+	expires := wit.None[uint64]()
+	if ttl != nil {
+		expires = wit.Some(uint64(max(ttl.Milliseconds(), 0)))
+	}
+	return failed(host.Set(key, value, expires))
 }
 
 // Delete deletes a value. This happens together with the ack: both happen, or neither.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 type Boxed = Box<dyn StdError + Send + Sync>;
 
-/// Why an attempt failed. Every error becomes one by `?`, also text, and errors of `anyhow`.
+/// Why the handler wants the message again. Every error becomes one by `?`, also text, and errors of `anyhow`.
 ///
 /// It remembers the type of the error and the place of the `?`: hostler tells causes apart by them.
 pub struct Error {

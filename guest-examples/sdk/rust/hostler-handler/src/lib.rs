@@ -19,9 +19,9 @@
 //! }
 //! ```
 //!
-//! `Ok` acks the message. An error is a failed attempt: the message comes again, after the backoff of the queue, and
-//! the error is the cause of its death when no attempt is left. So is a panic. [`Drop`] and [`RetryAfter`] are errors
-//! that end an attempt otherwise.
+//! `Ok` acks the message. After an error the message comes again, after the backoff of the queue, and the error is the
+//! cause of its death when no attempt is left. [`Drop`] and [`RetryAfter`] are errors that end an attempt otherwise. A
+//! panic is a fault: the message comes again as well.
 
 mod error;
 mod host;

@@ -16,20 +16,24 @@ pub fn answer(message: Incoming, handle: impl FnOnce(Message) -> Result<(), Erro
         eprintln!("{error}");
         return Outcome::NackRequeue(Some(millis(*delay)));
     }
-    fail(&error)
+    // The host makes a cause of the error, its type and its place.
+    let mut text = error.to_string().replace('\n', "; ");
+    if let Some(name) = error.type_name() {
+        text.insert_str(0, ": ");
+        text.insert_str(0, name);
+    }
+    let place = format!(", at {}", error.place);
+    let room = LINE_MAX.saturating_sub(place.len());
+    if text.len() > room {
+        eprintln!("{text}");
+        text.truncate(text.floor_char_boundary(room));
+    }
+    eprintln!("{text}{place}");
+    Outcome::NackRequeue(None)
 }
 
-/// End the attempt as a panic does: the host reads the error, its type and its place on stderr, and makes a cause
-/// of them.
-fn fail(error: &Error) -> ! {
-    let text = error.to_string().replace('\n', "; ");
-    let text = match error.type_name() {
-        Some(name) => format!("{name}: {text}"),
-        None => text,
-    };
-    eprintln!("thread 'main' panicked at {}:\n{text}", error.place);
-    std::process::abort()
-}
+/// Bytes of the last line that the host keeps: the place must be among them.
+const LINE_MAX: usize = 256;
 
 #[cfg(feature = "async")]
 mod tasks {
@@ -39,17 +43,16 @@ mod tasks {
 
     use wstd::runtime;
 
-    use super::fail;
-    use crate::Error;
-
     thread_local! {
         static UNFINISHED: Cell<usize> = const { Cell::new(0) };
     }
 
     /// Run an async handler to its end, and everything that it has spawned. If one of them waits for something that
-    /// does not come, the attempt has failed.
+    /// does not come, the attempt is a fault. After an error nothing waits for the others.
     #[track_caller]
-    pub fn run<T: 'static>(handler: impl Future<Output = T> + 'static) -> T {
+    pub fn run<E: 'static>(
+        handler: impl Future<Output = Result<(), E>> + 'static,
+    ) -> Result<(), E> {
         UNFINISHED.set(0);
         let result = Rc::new(RefCell::new(None));
         let put = Rc::clone(&result);
@@ -61,18 +64,18 @@ mod tasks {
             })
             .detach();
         });
-        let Some(value) = result.take() else {
-            fail(&Error::from("the handler waits for a future that nothing wakes"));
+        let result = result.take().expect("the handler waits for a future that nothing wakes");
+        let unfinished = match UNFINISHED.get() {
+            0 => return result,
+            1 => "1 task is".to_owned(),
+            n => format!("{n} tasks are"),
         };
-        match UNFINISHED.get() {
-            0 => value,
-            1 => fail(&Error::from("the handler returned while 1 task is unfinished")),
-            n => fail(&Error::from(format!("the handler returned while {n} tasks are unfinished"))),
-        }
+        assert!(result.is_err(), "the handler returned while {unfinished} unfinished");
+        result
     }
 
     /// Run a future beside the handler. It runs to its end before the outcome counts. If it waits for something that
-    /// does not come, the attempt has failed.
+    /// does not come, the attempt is a fault.
     pub fn spawn(future: impl Future<Output = ()> + 'static) {
         UNFINISHED.set(UNFINISHED.get() + 1);
         runtime::spawn(async {

@@ -314,11 +314,13 @@ impl<J> Ledger<J> {
             Event::Finished {
                 key,
                 outcome,
+                told,
                 is_current,
                 jitter,
             } => {
                 self.intake.finished(now);
-                self.finished(now, key, outcome, is_current, jitter);
+                let ended = (outcome, told.as_deref());
+                self.finished(now, key, ended, is_current, jitter);
             }
             Event::Acknowledged(keys) => {
                 for key in keys {

@@ -423,7 +423,7 @@ impl<J> Ledger<J> {
         &mut self,
         now: Time,
         key: Key,
-        outcome: Outcome,
+        (outcome, told): (Outcome, Option<&str>),
         is_current: bool,
         jitter: f64,
     ) {
@@ -477,7 +477,7 @@ impl<J> Ledger<J> {
             held.before = held.counts.native;
             held.lane = Lane::Normal;
         }
-        let disposition = decide(&outcome, attempt, &self.settings.policy, jitter);
+        let disposition = decide(&outcome, told, attempt, &self.settings.policy, jitter);
         self.dispose(now, key, disposition);
     }
 

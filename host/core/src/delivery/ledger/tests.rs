@@ -107,6 +107,7 @@ fn finished(key: Key, outcome: Outcome) -> Event<()> {
     Event::Finished {
         key,
         outcome,
+        told: None,
         is_current: true,
         jitter: 0.5,
     }
@@ -117,6 +118,7 @@ fn finished_on_canary(key: Key, outcome: Outcome) -> Event<()> {
     Event::Finished {
         key,
         outcome,
+        told: None,
         is_current: false,
         jitter: 0.5,
     }

@@ -1,5 +1,6 @@
 //! Events that go into the ledger, and actions that come out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::delivery::message::DeliveryId;
@@ -203,6 +204,8 @@ pub enum Event<J> {
         key: Key,
         /// What it produced.
         outcome: Outcome,
+        /// What the handler wrote about its failure, if it wants the message again: bounded.
+        told: Option<Arc<str>>,
         /// Whether it ran on the current version. An attempt on another version, such as a canary,
         /// does not show whether the current one can be run.
         is_current: bool,

@@ -33,7 +33,10 @@ async fn handle(body: Vec<u8>) -> Result<(), Error> {
         b"stuck" => spawn(pending()),
         b"panic" => spawn(async { panic!("a task hit a bug") }),
         b"blocked" => pending().await,
-        b"error" => Err("sold out")?,
+        b"error" => {
+            spawn(pending());
+            Err("sold out")?;
+        }
         _ => {}
     }
     Ok(())

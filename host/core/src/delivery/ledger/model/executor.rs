@@ -223,6 +223,7 @@ impl World<'_> {
             Event::Finished {
                 key,
                 outcome,
+                told: None,
                 is_current: true,
                 jitter,
             },
