@@ -163,7 +163,7 @@ fn a_minimal_project_has_a_queue_of_its_name_and_one_case() {
             assert!(config.contains(line), "{language}: {config}");
         }
         assert_eq!(project.text("cases.toml").matches("[[case]]").count(), 1);
-        assert!(project.text("README.md").lines().count() <= 8);
+        assert!(project.text("README.md").lines().count() <= 12);
     }
 }
 
