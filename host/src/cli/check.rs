@@ -34,11 +34,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    if args.file.is_none() && !args.common.flags.is_configured(&variables) {
+    let flags = args.common.flags.or_beside(&variables);
+    if args.file.is_none() && !flags.is_configured(&variables) {
         let hint = "give a component, or `--config FILE.toml`";
         return Err(Failure::new(Exit::Usage, "there is nothing to check").hint(hint));
     }
-    let collected = args.common.flags.collect(variables);
+    let collected = flags.collect(variables);
     match args.file {
         Some(file) => check_component(&file, &collected.sandbox()?, args.common.json),
         None => check_config(collected, args.common.json),

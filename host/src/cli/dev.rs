@@ -3,16 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::cli::flags::{Developed, Flags, checked};
+use crate::cli::flags::{CONFIG, Developed, Flags, checked};
 use crate::cli::text::one_line;
 use crate::cli::{Exit, Failure, Variables, output};
-use crate::config::SummaryFormat;
-use crate::host::Threads;
+use crate::config::{Server, SummaryFormat};
+use crate::embedded;
+use crate::host::{Beginning, Threads};
 use crate::telemetry::logging;
 use crate::workbench::dev::{Attempt, Event, Show, develop};
 
-/// The configuration of a project.
-const CONFIG: &str = "hostler.toml";
+/// Swaps are shown. A fault is not, because every attempt is printed.
+const LOG_LEVEL: &str =
+    "warn,hostler::rollout::swap=info,hostler::runtime::reporter[{detail}]=error";
 
 /// Build a handler, run it beside a private Redis, and swap it whenever a source changes
 #[derive(Debug, clap::Args)]
@@ -21,9 +23,14 @@ In a project, no flag is needed: the configuration is hostler.toml, and the
 build command is its `dev.build`. Redis is a private server, also if the file
 names another one; only `--redis` on the command line changes that.
 
+It is a host like any other: other commands see it, pause it, set its policies
+and deploy to it. In the folder of the project they reach its private server by
+themselves. The dashboard is served, unless `ui` is false.
+
 Every attempt is printed on stdout: the message, the verdict, the log of the
-handler. If a build fails, its output is printed and the last good version runs
-on. A handler of batches gets batches of one message.
+handler; of faults with one cause, only the first as a whole. If a build fails,
+its output is printed and the last version runs on. A handler of batches gets
+batches of one message.
 
 Examples:
   hostler new --lang go parcels && cd parcels && hostler dev
@@ -31,8 +38,7 @@ Examples:
 
 It prints the command that sends a message to it, from any folder. In the folder
 of the project, this one does the same:
-  hostler publish --redis embedded --stream orders \\
-    --body '{\"id\":1,\"amount\":5}'")]
+  hostler publish --body '{\"id\":1,\"amount\":5}'")]
 pub(super) struct Args {
     /// Print one line of JSON for each attempt
     #[arg(long)]
@@ -48,28 +54,37 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let hint = "run it in a project; `hostler new --lang LANGUAGE NAME` makes one";
         return Err(Failure::new(Exit::Usage, what).hint(hint));
     }
-    let flags = args
+    let threads = Threads::start()?;
+    let stops = threads.listen()?;
+    // Never a queue in production by accident.
+    let is_private = args.flags.flag("redis").is_none();
+    let sources = args
         .flags
         .or_file(CONFIG, &variables)
-        // Never a queue in production by accident.
         .or("redis", "embedded")
-        // Every attempt is printed anyway.
-        .or("log.level", "warn")
-        .or("log.format", "pretty");
-    let loaded = flags.collect(variables).config()?;
+        .or("log.level", LOG_LEVEL)
+        .or("log.format", "pretty")
+        .or_unset("accept_deploys", "true", &variables)
+        .or_unset("ui", "true", &variables)
+        .or_unset("admin", "127.0.0.1:0", &variables)
+        .sources(variables);
+    let loaded = sources.collect().config()?;
     let process = &loaded.value.process;
     logging::start(process.log_format, &process.log_level, None);
-    let config = checked(Ok(loaded))?;
-    // On the heap: the future of this is large.
-    let developed = Threads::start()?
-        .run(async |attempts| Box::pin(develop(&config, attempts, showing(args.json))).await)?;
-    let Some((ended, summary)) = developed else {
-        return Ok(Exit::Ok);
-    };
-    if config.process.summary == SummaryFormat::Json {
-        output::json(&summary)?;
+    let mut config = checked(Ok(loaded))?;
+    if is_private {
+        // Commands in that folder find it.
+        config.redis.server = Server::Embedded(config.development.folder.join(embedded::DIR));
     }
-    Ok(ended.into())
+    let summary = config.process.summary;
+    let show = showing(args.json);
+    // On the heap: the future of this is large.
+    let served = threads
+        .run(async |attempts| Box::pin(develop(config, sources, stops, attempts, show)).await)?;
+    if let (SummaryFormat::Json, Some(counted)) = (summary, &served.summary) {
+        output::json(counted)?;
+    }
+    Ok(served.ended.into())
 }
 
 fn showing(json: bool) -> Show {
@@ -77,6 +92,7 @@ fn showing(json: bool) -> Show {
         Event::Note(text) => output::people(&format!("dev: {text}\n")),
         Event::Output(text) => output::people(text),
         Event::Failed(error) => output::failure(&error.into()),
+        Event::Serving(host) => output::people(&serving(host)),
         Event::Attempt(attempt) => {
             // stdout cannot be written: the handler runs on.
             if let Err(failure) = output::either(json, attempt, text) {
@@ -86,15 +102,33 @@ fn showing(json: bool) -> Show {
     })
 }
 
+fn serving(host: &Beginning<'_>) -> String {
+    let (kind, name) = (host.config.queue.kind(), host.config.queue.name());
+    let mut text = format!("dev: serving the {kind} `{name}` with {}\n", host.digest);
+    // `embedded` is another server in another folder; this URL is right everywhere.
+    text.push_str(&format!(
+        "dev: send a message: hostler publish --redis {} --{kind} {name} --body '...'\n",
+        host.redis
+    ));
+    if let Some(address) = host.admin.filter(|_| host.config.process.ui.is_some()) {
+        text.push_str(&format!("dev: dashboard: http://{address}/ui\n"));
+    }
+    text
+}
+
 fn text(attempt: &Attempt<'_>) -> String {
-    let mut text = format!(
-        "{}  attempt {}  {}\n  {}  ({:.1?})",
+    let head = format!(
+        "{}  attempt {}  {}",
         one_line(attempt.id),
         attempt.attempt,
-        attempt.body,
-        one_line(&attempt.verdict.to_string()),
-        attempt.duration
+        attempt.body
     );
+    if attempt.same_cause > 1 {
+        let (outcome, times) = (attempt.verdict.outcome, attempt.same_cause);
+        return format!("{head}  {outcome}, {times} times for this cause");
+    }
+    let verdict = one_line(&attempt.verdict.to_string());
+    let mut text = format!("{head}\n  {verdict}  ({:.1?})", attempt.duration);
     text.extend(attempt.logs.iter().map(|line| format!("\n  | {line}")));
     text
 }

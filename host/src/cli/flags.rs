@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 use std::marker::PhantomData;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use clap::error::Error;
 use clap::parser::ValueSource;
@@ -11,10 +12,21 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use crate::cli::exit::Failure;
 use crate::cli::{Variables, output};
 use crate::config::settings::{self, Section};
-use crate::config::{self, CONFIG_VARIABLE, Collected, Definition, Loaded, Shape, Sources};
+use crate::config::{
+    self, CONFIG_VARIABLE, Collected, Definition, Loaded, QUEUE_KEYS, Shape, Source, Sources,
+};
+use crate::embedded;
+
+/// The word for a private server.
+const EMBEDDED: &str = "embedded";
+/// The configuration of a project. Commands read it where none is named.
+pub(super) const CONFIG: &str = "hostler.toml";
 
 /// The settings that a command takes as flags.
 pub(super) trait Scope: Clone + 'static {
+    /// Whether the command reads [`CONFIG`] in the working directory if no file is named.
+    const READS_BESIDE: bool = true;
+
     /// Whether this setting is among them.
     fn has(key: &str) -> bool;
 
@@ -25,12 +37,14 @@ pub(super) trait Scope: Clone + 'static {
 }
 
 macro_rules! scopes {
-    ($($(#[$doc:meta])* $name:ident, $key:ident: $has:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident$(($beside:literal))?, $key:ident: $has:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug)]
         pub(super) struct $name;
 
         impl Scope for $name {
+            $(const READS_BESIDE: bool = $beside;)?
+
             fn has($key: &str) -> bool {
                 $has
             }
@@ -39,8 +53,8 @@ macro_rules! scopes {
 }
 
 scopes! {
-    /// Everything that a host reads.
-    All, key: !key.starts_with("dev.");
+    /// Everything that a host reads. A host in production reads no file by accident.
+    All(false), key: !key.starts_with("dev.");
 
     /// All settings.
     Developed, _key: true;
@@ -62,7 +76,7 @@ scopes! {
             .contains(&key);
 
     /// How to reach Redis, and how a component is measured.
-    Benched, key: Reach::has(key)
+    Benched(false), key: Reach::has(key)
         || Sandboxed::has(key)
         || ["handler", "concurrency", "batch_size", "batch_wait", "prefetch"].contains(&key);
 
@@ -71,21 +85,13 @@ scopes! {
 
     /// How to reach Redis, and the queue with its live settings.
     ReachQueue, key: Reach::has(key)
+        || QUEUE_KEYS.contains(&key)
         || QUEUE.contains(&key)
         || settings::find(key).is_some_and(Definition::is_live);
 }
 
-/// The settings that name a queue.
-const QUEUE: [&str; 8] = [
-    "stream",
-    "group",
-    "list",
-    "reliable",
-    "recovery_zset",
-    "channel",
-    "pattern",
-    "sharded_channel",
-];
+/// The settings that name a queue, beside its key.
+const QUEUE: [&str; 3] = ["group", "reliable", "recovery_zset"];
 
 /// How to reach Redis, and where messages go.
 #[derive(Clone, Debug)]
@@ -136,7 +142,7 @@ impl<S> std::fmt::Debug for Flags<S> {
     }
 }
 
-impl<S> Flags<S> {
+impl<S: Scope> Flags<S> {
     /// Collect flags, variables and the file; each value is checked for itself.
     pub(super) fn collect(self, variables: Variables) -> Collected {
         self.sources(variables).collect()
@@ -152,13 +158,36 @@ impl<S> Flags<S> {
     }
 
     /// The sources of the settings, to be collected more than once.
-    pub(super) fn sources(self, variables: Variables) -> Sources {
+    pub(super) fn sources(mut self, variables: Variables) -> Sources {
+        let is_beside = S::READS_BESIDE && self.finds_file(&variables);
+        if is_beside {
+            self = self.or_file(CONFIG, &variables);
+        }
         let by_variable = config_variable(&variables).map(Into::into);
-        Sources {
+        let mut sources = Sources {
             file: self.config.or(by_variable),
+            is_beside,
             text: None,
             variables,
             flags: self.given,
+        };
+        if is_beside && S::has("redis") {
+            prefer_private_server(&mut sources);
+        }
+        sources
+    }
+
+    /// Whether [`CONFIG`] is in the working directory, and no other file is named.
+    fn finds_file(&self, variables: &Variables) -> bool {
+        !self.names_file(variables) && Path::new(CONFIG).is_file()
+    }
+
+    /// Read [`CONFIG`], if it is in the working directory and no other file is named.
+    #[must_use]
+    pub(super) fn or_beside(self, variables: &Variables) -> Self {
+        match self.finds_file(variables) {
+            true => self.or_file(CONFIG, variables),
+            false => self,
         }
     }
 
@@ -184,6 +213,17 @@ impl<S> Flags<S> {
         self
     }
 
+    /// Add this flag, if no flag, variable or file sets it.
+    #[must_use]
+    pub(super) fn or_unset(self, key: &'static str, text: &str, variables: &Variables) -> Self {
+        let mut effective = self.clone().collect(variables.clone()).effective();
+        effective.retain(|setting| setting.key == key && setting.source == Source::Default);
+        match effective.is_empty() {
+            true => self,
+            false => self.or(key, text),
+        }
+    }
+
     /// The settings that were given: keys and texts.
     pub(super) fn given(&self) -> &[(&'static str, String)] {
         &self.given
@@ -199,6 +239,28 @@ impl<S> Flags<S> {
     pub(super) fn is_configured(&self, variables: &Variables) -> bool {
         self.names_file(variables) || !self.given.is_empty()
     }
+}
+
+/// While the private server of this folder runs, for `hostler dev` above all, the commands beside it use it: the file may
+/// name a server in production.
+fn prefer_private_server(sources: &mut Sources) {
+    static NOTED: Once = Once::new();
+    const REDIS: &str = "redis";
+    let mut effective = sources.collect().effective();
+    effective.retain(|setting| {
+        let is_replaced = matches!(setting.source, Source::File { .. } | Source::Default);
+        setting.key == REDIS && is_replaced && setting.value.as_deref() != Some(EMBEDDED)
+    });
+    if effective.is_empty() || !embedded::is_running(Path::new(embedded::DIR)) {
+        return;
+    }
+    sources.flags.push((REDIS, EMBEDDED.to_owned()));
+    NOTED.call_once(|| {
+        output::people(&format!(
+            "note: this uses the private Redis that runs in {}; `--redis` names another one\n",
+            embedded::DIR
+        ));
+    });
 }
 
 /// The flags of most commands.

@@ -151,7 +151,7 @@ pub(super) fn dead_letters<S: Scope>(
     })
 }
 
-fn named_in_full<S>(flags: Flags<S>, queue: &Listed) -> Flags<S> {
+fn named_in_full<S: Scope>(flags: Flags<S>, queue: &Listed) -> Flags<S> {
     let name = &*queue.queue;
     match queue.kind {
         ListedKind::Stream => flags.or("stream", name),

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
 use crate::cli::{Exit, Failure, Variables, output};
-use crate::workbench::new::{Choice, Language, Part, Project, World, checked_name};
+use crate::workbench::new::{Choice, Engine, Language, Part, Project, World, checked_name};
 
 /// Write a project for a handler: source, tests, WIT, build file, configuration
 #[derive(Debug, clap::Args)]
@@ -14,12 +14,18 @@ Examples:
   hostler new --lang python parcels && cd parcels && make
   hostler new --lang go shop --with http,publish,key-value
   hostler new --lang js parcels --minimal
+  hostler new --lang ts parcels --engine quickjs
   hostler new --lang c invoices --world command
 
 The project is a small handler for orders with tests. It builds at once: change
 it into your own. README.md names the tools that it needs; cases.toml is for
 `hostler test`, hostler.toml for `hostler dev` and `hostler run`. Both name
 their JSON Schemas, for editors.
+
+In Rust, JavaScript, TypeScript, Python and Go the handler uses the SDK of
+the language, which the project carries in a folder of its own: a payload with
+a type, return = ack, an error = again. With `--raw` it has the bindings of the
+WIT instead, as handlers in C, C++ and Zig do.
 
 With `--with` the handler charges an order by HTTP, publishes an invoice, keeps
 a total for each customer, or reads a secret. hostler.toml has the grants.
@@ -40,6 +46,14 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "with")]
     minimal: bool,
 
+    /// The bindings of the WIT alone, without the SDK of the language
+    #[arg(long, conflicts_with = "minimal")]
+    raw: bool,
+
+    /// What runs a handler in JavaScript or TypeScript [default: starlingmonkey]
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<Engine>,
+
     /// What the handler is made for
     #[arg(long, value_name = "WORLD", default_value = "hostler")]
     world: World,
@@ -50,12 +64,17 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: Args, _: Variables) -> Result<Exit, Failure> {
+    if args.engine.is_some() && !matches!(args.lang, Language::Js | Language::Ts) {
+        let what = "`--engine` is for JavaScript and TypeScript";
+        return Err(Failure::new(Exit::Usage, what).hint("leave it out"));
+    }
     let project = Project {
         name: args.name,
         lang: args.lang,
         world: args.world,
         with: args.with,
         minimal: args.minimal,
+        raw: args.raw || args.engine == Some(Engine::QuickJs),
     };
     for path in project.write()? {
         output::line(&path.display().to_string())?;
@@ -78,4 +97,4 @@ macro_rules! values {
     };
 }
 
-values!(Language World Part);
+values!(Language World Engine Part);

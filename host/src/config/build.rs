@@ -67,6 +67,7 @@ impl Collected {
             telemetry,
             development: Development {
                 build: self.value(&development::BUILD),
+                folder: self.folder.clone().unwrap_or_else(|| ".".into()),
                 watch: self.or_default(&development::WATCH),
             },
         };

@@ -159,6 +159,13 @@ macro_rules! or_off {
                 }
             }
 
+            fn beside(self, folder: &std::path::Path) -> Self {
+                match self {
+                    Self::Off => Self::Off,
+                    Self::$variant(value) => Self::$variant(value.beside(folder)),
+                }
+            }
+
             fn schema() -> Json {
                 serde_json::json!({ "anyOf": [{ "const": "off" }, <$type>::schema()] })
             }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::config::file::{self, ABOVE_TABLES};
+use crate::config::file::{self, ABOVE_TABLES, FileValue};
 use crate::config::problem::{Problem, ProblemKind, Source};
 use crate::config::setting::{Definition, Kind, Setting};
-use crate::config::settings::{self, Section};
+use crate::config::settings::{self, Section, server};
 use crate::redis::target::Secret;
 use crate::values::{Invalid, Stray, Value, nearest};
 
@@ -18,6 +18,8 @@ use crate::values::{Invalid, Stray, Value, nearest};
 pub const VARIABLE_PREFIX: &str = "HOSTLER_";
 /// The version that a package or an image names: many set it, and no setting has this name.
 const VERSION_VARIABLE: &str = "HOSTLER_VERSION";
+/// The settings that name a queue.
+pub const QUEUE_KEYS: [&str; 5] = ["stream", "list", "channel", "pattern", "sharded_channel"];
 /// The variable that names the configuration file.
 pub const CONFIG_VARIABLE: &str = "HOSTLER_CONFIG";
 
@@ -26,6 +28,9 @@ pub const CONFIG_VARIABLE: &str = "HOSTLER_CONFIG";
 pub struct Input<'a> {
     /// The configuration file.
     pub file: Option<&'a Path>,
+    /// The file was found, not named: what the flags and variables say about the server, or about another queue,
+    /// replaces all that it says about these.
+    pub is_beside: bool,
     /// The text of the file, if it has been read.
     pub file_text: Option<&'a str>,
     /// The environment.
@@ -56,6 +61,8 @@ pub struct Collected {
     pub(super) warnings: Vec<Problem>,
     /// It holds only policies: the other settings of the host are not known.
     pub(super) is_partial: bool,
+    /// The folder of the file, if that is not the working directory.
+    pub(super) folder: Option<PathBuf>,
     /// The cache directory of this user.
     pub(super) user_cache: Option<PathBuf>,
     /// The variables that secrets are read from. Every one may be a secret.
@@ -99,10 +106,17 @@ impl Collected {
             ..Self::default()
         };
         if let Some(path) = input.file {
-            let (values, problems) = match input.file_text {
+            let (mut values, problems) = match input.file_text {
                 Some(text) => file::parse(path, text.to_owned()),
                 None => file::read(path),
             };
+            if input.is_beside {
+                retain_unreplaced(&mut values, &input);
+            }
+            let folder = path
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty());
+            collected.folder = folder.map(Path::to_owned);
             collected.problems.extend(problems);
             for value in values {
                 collected.give(value.setting, value.source, value.text);
@@ -233,7 +247,20 @@ impl Collected {
     /// not given, so that the rest can be checked.
     pub(super) fn value<T: Value>(&self, setting: &Setting<T>) -> Option<T> {
         let text = self.text(setting).or_else(|| setting.default())?;
-        setting.parse(text).ok()
+        let value = setting.parse(text).ok()?;
+        Some(match self.folder_of(setting) {
+            Some(folder) => value.beside(folder),
+            None => value,
+        })
+    }
+
+    /// The folder that the paths of a setting are relative to; `None` = the working directory.
+    pub(super) fn folder_of(&self, setting: &dyn Definition) -> Option<&Path> {
+        let is_of_file = |source: &Source| matches!(source, Source::File { .. });
+        let source = self.source(setting);
+        self.folder
+            .as_deref()
+            .filter(|_| source.is_none_or(is_of_file))
     }
 
     /// The value of a setting that has a default.
@@ -336,6 +363,34 @@ impl Collected {
         };
         settings::all().map(effective).collect()
     }
+}
+
+/// Leave out the values of a file that flags or variables replace.
+fn retain_unreplaced(values: &mut Vec<FileValue>, input: &Input<'_>) {
+    let flag = |key: &str| input.flags.iter().find(|(flag, _)| *flag == key);
+    let redis = server::REDIS.key();
+    let variable = server::REDIS.variable();
+    let is_other_server =
+        flag(redis).is_some() || input.variables.iter().any(|(name, _)| *name == *variable);
+    let is_other_queue = QUEUE_KEYS
+        .iter()
+        .filter_map(|key| flag(key))
+        .any(|(key, text)| {
+            let same =
+                |value: &FileValue| value.setting.key() == *key && value.text.as_ref() == Ok(text);
+            !values.iter().any(same)
+        });
+    values.retain(|value| {
+        let key = value.setting.key();
+        let of_server = server::SECTION
+            .settings
+            .iter()
+            .any(|setting| setting.key() == key);
+        match of_server {
+            true => !is_other_server || !key.starts_with(redis),
+            false => !is_other_queue,
+        }
+    });
 }
 
 /// As in the XDG base directory specification, which ignores relative paths.

@@ -16,7 +16,9 @@ use std::time::Duration;
 pub(crate) use crate::values::nearest;
 pub use crate::values::{ByteSize, Invalid, Shape, Value};
 pub use choices::{Digest, Durability, HeaderNames, RouteTable, SummaryFormat};
-pub use collect::{CONFIG_VARIABLE, Collected, Effective, Input, PolicyValue, VARIABLE_PREFIX};
+pub use collect::{
+    CONFIG_VARIABLE, Collected, Effective, Input, PolicyValue, QUEUE_KEYS, VARIABLE_PREFIX,
+};
 pub use commented::{commented, usual as usual_settings};
 pub use file::FILE_MAX;
 pub use file_schema::of_settings as file_schema;
@@ -139,6 +141,8 @@ pub struct Config {
 pub struct Development {
     /// The shell command that builds the handler.
     pub build: Option<String>,
+    /// The folder in which it runs: that of the configuration file.
+    pub folder: PathBuf,
     /// The folder of the sources.
     pub watch: PathBuf,
 }
@@ -157,8 +161,8 @@ pub struct Redis {
 /// A server.
 #[derive(Clone, Debug)]
 pub enum Server {
-    /// A private server, started and ended with this process.
-    Embedded,
+    /// A private server with its data in this folder, started and ended with this process.
+    Embedded(PathBuf),
     /// A server that runs somewhere.
     At(Box<Target>),
 }

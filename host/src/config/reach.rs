@@ -12,6 +12,7 @@ use crate::config::setting::Definition;
 use crate::config::setting::Setting;
 use crate::config::settings::server;
 use crate::config::{Redis, Server};
+use crate::embedded;
 use crate::redis::target::{PasswordSource, Secret, SentinelLogin, Target, TlsFiles};
 use crate::regular_file;
 
@@ -103,15 +104,24 @@ impl Collected {
                     &server::REDIS_CA,
                     &server::REDIS_CERT,
                 ];
+                // A flag may replace the server of a file, with all that belongs to it.
+                let is_file = |source: &Source| matches!(source, Source::File { .. });
+                let is_replaced = self
+                    .source(&server::REDIS)
+                    .is_some_and(|source| !is_file(source));
                 for setting in unused {
-                    if self.source(setting).is_some() {
+                    if self
+                        .source(setting)
+                        .is_some_and(|source| !(is_replaced && is_file(source)))
+                    {
                         let key = setting.key();
                         let what = format!("`{key}` means nothing to the embedded server");
                         let hint = "leave it out, or name a server with `redis`";
                         self.conflict(Some(setting), what, hint);
                     }
                 }
-                Server::Embedded
+                let folder = self.folder_of(&server::REDIS).unwrap_or(Path::new(""));
+                Server::Embedded(folder.join(embedded::DIR))
             }
             RedisAt::Url(url) => {
                 let target = Target::parse(url.expose(), password, tls);

@@ -9,6 +9,8 @@ use crate::config::collect::{Collected, Input, PolicyValue};
 pub struct Sources {
     /// The configuration file.
     pub file: Option<PathBuf>,
+    /// The file was found, not named: [`Input::is_beside`].
+    pub is_beside: bool,
     /// The text of the file, if it has been read. The file is not read again then.
     pub text: Option<String>,
     /// The environment.
@@ -27,6 +29,7 @@ impl Sources {
     pub fn collect_with(&self, text: Option<&str>, policies: Vec<PolicyValue>) -> Collected {
         Collected::new(Input {
             file: self.file.as_deref(),
+            is_beside: self.is_beside,
             file_text: text.or(self.text.as_deref()),
             variables: self.variables.clone(),
             flags: self.flags.clone(),

@@ -3,6 +3,8 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::delivery::policy::{OnCap, Reason};
+use crate::grants::http::rules::HttpRule;
+use crate::grants::secrets::rules::SecretSource;
 use crate::wire::list::Framing;
 
 /// A configuration from a file's text, variables and flags.
@@ -697,6 +699,86 @@ fn a_file_that_cannot_be_read_is_a_problem_like_any_other() {
             .starts_with("cannot read /nonexistent/orders.toml: ")
     );
     assert_eq!(error.problems.len(), 2, "{error}");
+}
+
+#[test]
+fn paths_in_a_file_are_relative_to_the_file_and_those_of_flags_are_not() {
+    let file = "redis = 'embedded'\nstream = 'orders'\ngroup = 'g'\nhandler = 'h.wasm'\n\
+                compile_cache = 'cache'\n\
+                [[grant.http]]\nhost = 'a.example.com'\nca = 'ca.pem'\n\
+                [[grant.files]]\npath = '/usr/lib'\nat = '/lib'\n\
+                [grant.secret]\nshop = { file = 'token' }\n";
+    let flags = [("compile_cache", "elsewhere")];
+    for flags in [&[][..], &flags] {
+        let given = Given {
+            file,
+            flags,
+            ..Given::default()
+        };
+        let (collected, dir) = given.collect();
+        let folder = dir.path();
+        let http: Vec<HttpRule> = collected.value(&settings::grants::HTTP).unwrap();
+        assert_eq!(http[0].ca, Some(folder.join("ca.pem")));
+        let secrets = collected.value(&settings::grants::SECRETS).unwrap();
+        assert!(
+            matches!(&secrets[0].source, SecretSource::File(path) if *path == folder.join("token"))
+        );
+        let config = collected.config().unwrap().value;
+        assert_eq!(config.handler.file, folder.join("h.wasm"));
+        assert_eq!(
+            config.sandbox.grants.files[0].path,
+            PathBuf::from("/usr/lib")
+        );
+        let cache = match flags {
+            [] => folder.join("cache"),
+            _ => PathBuf::from("elsewhere"),
+        };
+        assert_eq!(config.sandbox.cache.unwrap().dir, cache);
+        let development = config.development;
+        assert_eq!(
+            (&*development.folder, development.watch),
+            (folder, folder.join("."))
+        );
+        assert!(
+            matches!(&config.redis.server, Server::Embedded(at) if *at == folder.join(".hostler"))
+        );
+    }
+}
+
+#[test]
+fn a_flag_replaces_the_server_and_the_queue_of_a_file_that_was_only_found() {
+    let found = |flags: &[(&'static str, &str)]| {
+        let text = "redis = 'redis://db'\nredis_password_file = '/nonexistent'\nlist = 'jobs'\n\
+                    reliable = true\nhandler = 'h.wasm'\n";
+        Collected::new(Input {
+            file: Some("hostler.toml".as_ref()),
+            is_beside: true,
+            file_text: Some(text),
+            flags: flags
+                .iter()
+                .map(|(key, text)| (*key, (*text).to_owned()))
+                .collect(),
+            ..Input::default()
+        })
+    };
+    let set = |collected: &Collected, key: &str| {
+        let effective = collected.effective().into_iter().find(|one| one.key == key);
+        effective.unwrap().source != Source::Default
+    };
+    let server = found(&[("redis", "embedded")]);
+    assert!(
+        !set(&server, "redis_password_file") && set(&server, "list") && set(&server, "reliable")
+    );
+    for (flags, is_kept) in [
+        (&[("stream", "orders"), ("group", "g")][..], false),
+        (&[("list", "others")], false),
+        (&[("list", "jobs")], true),
+    ] {
+        let queue = found(flags);
+        assert_eq!(set(&queue, "reliable"), is_kept, "{flags:?}");
+        assert_eq!(set(&queue, "handler"), is_kept, "{flags:?}");
+        assert!(set(&queue, "redis_password_file"));
+    }
 }
 
 #[test]

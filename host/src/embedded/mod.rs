@@ -7,7 +7,7 @@
 //! Ctrl-C drains hostler before Redis ends.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -25,6 +25,9 @@ mod programs;
 use place::{Mode, Place, SOCKET_PATH_MAX};
 use probe::{Health, probe, shut_down};
 use programs::Programs;
+
+/// The usual name of the directory.
+pub const DIR: &str = ".hostler";
 
 const SUPERVISE: &str = include_str!("supervise.sh");
 
@@ -112,6 +115,12 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// Whether a server runs with its data in this directory. Starts and makes nothing.
+pub fn is_running(dir: &Path) -> bool {
+    let users = File::open(Place::data(dir).join(place::USERS));
+    users.is_ok_and(|users| matches!(users.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 /// A running server, for as long as this lives.

@@ -12,6 +12,8 @@ use crate::embedded::{END_DEADLINE, Error, POLL, START_DEADLINE};
 
 /// The longest path of a Unix socket, in bytes.
 pub(super) const SOCKET_PATH_MAX: usize = 107;
+/// The file whose lock every user holds, shared.
+pub(super) const USERS: &str = "users.lock";
 /// When the log is put aside at a start, in bytes.
 const LOG_MAX: u64 = 1024 * 1024;
 /// How much of the log an error shows, in bytes.
@@ -36,11 +38,16 @@ pub(super) enum Mode {
 }
 
 impl Place {
+    /// Where the data is.
+    pub(super) fn data(dir: &Path) -> PathBuf {
+        dir.join("redis")
+    }
+
     pub(super) fn make(dir: &Path) -> Result<Self, Error> {
         let dir = make_private(dir)
             .and_then(|()| fs::canonicalize(dir))
             .map_err(failed(dir))?;
-        let data = dir.join("redis");
+        let data = Self::data(&dir);
         make_private(&data).map_err(failed(&data))?;
         let socket = dir.join("redis.sock");
         let len = socket.as_os_str().len();
@@ -51,7 +58,7 @@ impl Place {
             log: dir.join("redis.log"),
             start: data.join("start.lock"),
             alive: data.join("alive.lock"),
-            users: data.join("users.lock"),
+            users: data.join(USERS),
             watch: data.join("watch.lock"),
             socket,
             data,

@@ -1,6 +1,6 @@
 //! From a configuration to a Redis that answers.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -15,8 +15,6 @@ use crate::redis::Class;
 use crate::redis::connection::Connector;
 use crate::redis::target::{PasswordSource, Target, TlsFiles};
 
-/// Where the embedded server keeps its data.
-const EMBEDDED_DIR: &str = ".hostler";
 /// The pauses between tries while the server does not answer.
 pub(super) const PAUSES: Backoff = Backoff {
     first: Duration::from_millis(50),
@@ -43,8 +41,7 @@ impl Connected {
         let mut new_directory = None;
         let (target, embedded) = match &redis.server {
             Server::At(target) => ((**target).clone(), None),
-            Server::Embedded => {
-                let directory = Path::new(EMBEDDED_DIR);
+            Server::Embedded(directory) => {
                 if !directory.exists() {
                     new_directory = std::path::absolute(directory).ok();
                 }

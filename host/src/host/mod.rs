@@ -31,6 +31,6 @@ pub mod threads;
 
 pub use connect::{Connected, MayPass, retry};
 pub use error::{Class, Error};
-pub use serve::{Ended, Served, drive, open_queue, serve};
+pub use serve::{Begin, Beginning, Ended, Served, serve, serve_with};
 pub use signals::{ReloadSignals, StopSignal, StopSignals};
 pub use threads::Threads;

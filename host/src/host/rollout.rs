@@ -2,9 +2,11 @@
 //! them. Also shows what the host runs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::config::Config;
@@ -13,10 +15,10 @@ use crate::host::{Error, ReloadSignals, component};
 use crate::redis::connection::Connector;
 use crate::rollout::follower::{Counted, Follower, HostSeen, publish_host, record_verdicts};
 use crate::rollout::handler_file::watch_file;
-use crate::rollout::request::Reload;
+use crate::rollout::request::{Reload, VersionRequest};
 use crate::rollout::store::Store;
 use crate::rollout::swap::{self, Swapper};
-use crate::rollout::versions::Versions;
+use crate::rollout::versions::{Origin, Versions};
 use crate::sandbox;
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::Metrics;
@@ -25,6 +27,8 @@ use crate::telemetry::versions::VersionsSeen;
 
 /// How many version requests may wait to be verified.
 const REQUESTS_MAX: usize = 4;
+/// Between two polls of a file that a build has just written.
+const BUILT_EVERY: Duration = Duration::from_millis(20);
 
 /// The tasks that take new versions. They run for as long as the threads of attempts.
 pub struct Rollout {
@@ -36,6 +40,7 @@ pub struct Rollout {
 impl Rollout {
     /// Take the version that the fleet runs, and the deployed one, if there are any. Then follow the file
     /// and the deploys. `loaded` is what the file held at the start: it is freed here, a component may be large.
+    /// `builds` notifies of a new file; without it, each change of the file is a new version.
     ///
     /// Versions are hashed and verified on the threads of attempts, so that the loop can renew its
     /// leases meanwhile.
@@ -43,7 +48,7 @@ impl Rollout {
         config: &Config,
         connector: &Connector,
         versions: &Arc<Versions>,
-        loaded: Vec<u8>,
+        (loaded, builds): (Vec<u8>, Option<Arc<Notify>>),
         metrics: &Arc<Metrics>,
         health: &Health,
         attempts: &Handle,
@@ -79,17 +84,34 @@ impl Rollout {
             }
             attempts.spawn(follower.run(requests.clone()));
         }
+        if builds.is_some() && versions.active().current.origin != Origin::File {
+            // What was built now wins over an earlier deploy.
+            let bytes = loaded.clone();
+            let built = VersionRequest::Component {
+                origin: Origin::File,
+                bytes,
+                trial: false,
+            };
+            swapper.apply_first(built).await;
+        }
         // The file as it was loaded at the start is not a change.
-        let file = FileWatch::new(config.handler.file.clone(), max).with_known_content(&loaded);
+        let mut file = FileWatch::new(config.handler.file.clone(), max).with_known_content(&loaded);
         drop(loaded);
+        if builds.is_some() {
+            file = file.every(BUILT_EVERY);
+        }
         attempts.spawn(swapper.run(inbox));
-        attempts.spawn(watch_file(file, requests, reloads));
+        attempts.spawn(watch_file(file, builds.is_none(), requests, reloads));
         let mut hangups = ReloadSignals::listen()?;
         tokio::spawn(async move {
             loop {
-                hangups.next().await;
-                // If the channel is full, the reload that waits there serves this signal as well.
-                let _waiting = reload.try_send(Reload::Trial).is_err();
+                let built = OptionFuture::from(builds.as_ref().map(|builds| builds.notified()));
+                let how = tokio::select! {
+                    () = hangups.next() => Reload::Trial,
+                    Some(()) = built => Reload::Whole,
+                };
+                // If the channel is full, the reload that waits there serves this one as well.
+                let _waiting = reload.try_send(how).is_err();
             }
         });
         Ok(Self {

@@ -1,11 +1,12 @@
 //! Serve one queue: everything between a checked configuration and the end of the loop.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tracing::{info, warn};
 
 use crate::admin;
@@ -21,7 +22,7 @@ use crate::queue::startup::StartError;
 use crate::queue::{Guarantee, Queue};
 use crate::rollout::versions::{Origin, Versions};
 use crate::runtime::sandboxed::Sandboxed;
-use crate::runtime::{self, Control, Driver};
+use crate::runtime::{self, Control, Driver, Handler};
 use crate::sandbox::Sandbox;
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::metrics::{Metrics, Summary};
@@ -82,6 +83,30 @@ async fn unless_stopped<T>(
     }
 }
 
+/// What a host begins with.
+pub struct Begin<W> {
+    /// The handler, and the bytes of its file.
+    pub handler: (Sandbox, Vec<u8>),
+    /// Notified when a build has written the handler's file, which is read then only; `None` = it is read whenever it
+    /// changes.
+    pub builds: Option<Arc<Notify>>,
+    /// Makes what the slots run.
+    pub wrap: W,
+}
+
+/// A host before its first message.
+#[derive(Debug)]
+pub struct Beginning<'a> {
+    /// The rules.
+    pub config: &'a Config,
+    /// The digest of the version that it begins with.
+    pub digest: Arc<str>,
+    /// The URL of Redis, without credentials.
+    pub redis: String,
+    /// The address of the admin server, if there is one.
+    pub admin: Option<SocketAddr>,
+}
+
 /// Load the handler of this configuration, and serve its queue until a signal or an empty queue ends
 /// it. `sources` are read again whenever the file or a policy changes. `telemetry` gets what the host does.
 pub async fn serve(
@@ -89,9 +114,8 @@ pub async fn serve(
     sources: Sources,
     mut stops: StopSignals,
     attempts: &Handle,
-    mut telemetry: Option<&mut Telemetry>,
+    telemetry: Option<&mut Telemetry>,
 ) -> Result<Served, Error> {
-    descriptors::check(&config)?;
     let loading = config.clone();
     let loading = attempts.spawn_blocking(move || component::load_handler(&loading));
     let handler = tokio::select! {
@@ -103,11 +127,33 @@ pub async fn serve(
             source: std::io::Error::other(error),
         })??,
     };
+    let begin = Begin {
+        handler,
+        builds: None,
+        wrap: |handler, _: &Beginning<'_>| handler,
+    };
+    // Large: it is moved less.
+    Box::pin(serve_with(
+        config, sources, stops, attempts, telemetry, begin,
+    ))
+    .await
+}
+
+/// The same with a handler that is loaded.
+pub async fn serve_with<H: Handler>(
+    config: Config,
+    sources: Sources,
+    mut stops: StopSignals,
+    attempts: &Handle,
+    mut telemetry: Option<&mut Telemetry>,
+    begin: Begin<impl FnOnce(Sandboxed, &Beginning<'_>) -> H>,
+) -> Result<Served, Error> {
+    descriptors::check(&config)?;
     let metrics = Arc::new(Metrics::new(config.queue.name(), config.queue.group()));
     let health = Health::default();
     tokio::spawn(supervisor::follow(health.clone()));
     let status = Status::default();
-    metrics.handler(Arc::clone(handler.0.digest()));
+    metrics.handler(Arc::clone(begin.handler.0.digest()));
     if let Some(providers) = &config.providers {
         metrics.follow(providers.counts());
     }
@@ -122,6 +168,7 @@ pub async fn serve(
     }
     let mut connected = Connected::new(&config.redis, "run").await?;
     connected.watch();
+    let admin = serving.as_ref().map(admin::Bound::address);
     if let Some(bound) = serving {
         let dashboard = config.process.ui.as_ref().map(|dashboard| {
             let ui = Ui::new(connected.connector.clone(), dashboard.token.clone(), None);
@@ -138,9 +185,9 @@ pub async fn serve(
         status,
         attempts,
         telemetry: telemetry.as_deref(),
+        admin,
     };
-    // Large: it is moved less.
-    let served = Box::pin(host.serve(config, sources, handler, &mut stops)).await;
+    let served = Box::pin(host.serve(config, sources, begin, &mut stops)).await;
     connected.close().await;
     served
 }
@@ -152,16 +199,18 @@ struct Host<'a> {
     status: Status,
     attempts: &'a Handle,
     telemetry: Option<&'a Telemetry>,
+    admin: Option<SocketAddr>,
 }
 
 impl Host<'_> {
-    async fn serve(
+    async fn serve<H: Handler>(
         self,
         mut config: Config,
         sources: Sources,
-        (sandbox, file): (Sandbox, Vec<u8>),
+        begin: Begin<impl FnOnce(Sandboxed, &Beginning<'_>) -> H>,
         stops: &mut StopSignals,
     ) -> Result<Served, Error> {
+        let (sandbox, file) = begin.handler;
         let connector = &self.connected.connector;
         if let Some(providers) = &config.providers {
             providers.connect(connector);
@@ -197,7 +246,7 @@ impl Host<'_> {
             &config,
             connector,
             &versions,
-            file,
+            (file, begin.builds),
             &self.metrics,
             &self.health,
             self.attempts,
@@ -221,9 +270,16 @@ impl Host<'_> {
             consumer: queue.consumer().into(),
         };
         let tracer = self.telemetry.and_then(|telemetry| telemetry.tracer(place));
+        let beginning = Beginning {
+            config: &config,
+            digest: versions.digest(),
+            redis: connector.target().url(),
+            admin: self.admin,
+        };
         let handler = Sandboxed::of(versions)
             .gathering(config.batching)
             .traced_by(tracer);
+        let handler = (begin.wrap)(handler, &beginning);
         let (control, commands) = mpsc::channel(CONTROLS_MAX);
         self.attempts.spawn(watcher.run(control.clone()));
         let driver = Driver::new(
@@ -247,7 +303,7 @@ impl Host<'_> {
 }
 
 /// Check and open the queue, with the configured patience; `None` = a signal came first.
-pub async fn open_queue(
+async fn open_queue(
     config: &Config,
     connected: &Connected,
     options: QueueOptions,
@@ -280,7 +336,7 @@ pub async fn open_queue(
 }
 
 /// Run the loop until it ends. The first signal drains it, the second one ends it at once.
-pub async fn drive(
+async fn drive(
     driver: Driver,
     control: mpsc::Sender<Control>,
     commands: mpsc::Receiver<Control>,

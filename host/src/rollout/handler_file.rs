@@ -11,9 +11,10 @@ use crate::rollout::verify::Step;
 use crate::rollout::versions::Origin;
 
 /// Watch the handler's file until the receiver of the requests is gone. A `reload` requests the version
-/// in the file even if it has not changed.
+/// in the file even if it has not changed. If it `is_watched` not, only a reload reads it.
 pub async fn watch_file(
     mut watch: FileWatch,
+    is_watched: bool,
     requests: mpsc::Sender<VersionRequest>,
     mut reload: mpsc::Receiver<Reload>,
 ) {
@@ -25,16 +26,19 @@ pub async fn watch_file(
         reason,
     };
     let mut trial = true;
+    let mut is_asked = false;
     loop {
         let change = tokio::select! {
-            change = watch.changed() => change,
+            change = watch.changed(), if is_watched || is_asked => change,
             Some(reload) = reload.recv() => {
                 info!("reloading the handler's file");
                 trial = reload == Reload::Trial;
+                is_asked = true;
                 watch.forget();
                 continue;
             }
         };
+        is_asked = false;
         let request = match change {
             Change::Content(bytes) => VersionRequest::Component {
                 origin,

@@ -8,7 +8,7 @@ pub mod table;
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value as Json, json};
@@ -70,6 +70,12 @@ pub trait Value: Sized {
 
     /// The text that `check` prints: it can be read again, and secrets are masked.
     fn show(&self) -> String;
+
+    /// The same value of a file in this folder: its paths are relative to the folder.
+    #[must_use]
+    fn beside(self, _folder: &Path) -> Self {
+        self
+    }
 
     /// The JSON Schema of the values in TOML.
     fn schema() -> Json {
@@ -277,6 +283,10 @@ impl Value for PathBuf {
 
     fn show(&self) -> String {
         self.display().to_string()
+    }
+
+    fn beside(self, folder: &Path) -> Self {
+        folder.join(self)
     }
 
     fn schema() -> Json {

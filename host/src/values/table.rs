@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 use std::ops::Deref;
+use std::path::Path;
 
 use serde_json::{Map, Value as Json, json};
 
@@ -31,6 +32,10 @@ pub trait Rule: Sized {
 
     /// Its keys and values: they can be read again.
     fn show(&self) -> Json;
+
+    /// The same rule of a file in this folder: [`Value::beside`].
+    #[must_use]
+    fn beside(self, folder: &Path) -> Self;
 
     /// The JSON Schema of its table.
     fn schema() -> Json;
@@ -73,6 +78,10 @@ macro_rules! rule {
                 serde_json::Value::Object(shown)
             }
 
+            fn beside(self, folder: &std::path::Path) -> Self {
+                Self { $($key: $crate::values::table::rule!(@beside $how folder self.$key)),+ }
+            }
+
             fn schema() -> serde_json::Value {
                 $crate::values::schema::table([$((
                     stringify!($key),
@@ -102,6 +111,10 @@ macro_rules! rule {
     (@show $how:ident $rule:ident $shown:ident $key:ident) => {
         $shown.insert(stringify!($key).to_owned(), $crate::values::table::shown(&$rule.$key));
     };
+    (@beside optional $folder:ident $value:expr) => {
+        $value.map(|value| $crate::values::Value::beside(value, $folder))
+    };
+    (@beside $how:ident $folder:ident $value:expr) => { $crate::values::Value::beside($value, $folder) };
     (@schema $type:ty, $schema:expr) => { $schema };
     (@schema $type:ty) => { <$type as $crate::values::Value>::schema() };
     (@is_required required) => { true };
@@ -179,6 +192,10 @@ impl<T: Rule> Value for Vec<T> {
 
     fn show(&self) -> String {
         Json::from(self.iter().map(Rule::show).collect::<Vec<_>>()).to_string()
+    }
+
+    fn beside(self, folder: &Path) -> Self {
+        self.into_iter().map(|rule| rule.beside(folder)).collect()
     }
 
     fn schema() -> Json {

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use hostler_tests::command::{Host, end, hostler};
+use hostler_tests::command::{Ended, Host, end, hostler};
 use hostler_tests::guests::{handler, language};
+use hostler_tests::host::get;
 use hostler_tests::redis::PATIENCE;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -61,12 +62,15 @@ impl Project {
         Host::spawn(command)
     }
 
-    fn publish(&self, body: &str) {
-        let arguments = [
-            "publish", "--redis", "embedded", "--stream", "orders", "--body",
-        ];
+    /// Run a command on the server of `dev`.
+    fn ask(&self, arguments: &[&str]) -> Ended {
         let mut command = hostler(arguments);
-        end(command.arg(body).current_dir(self.path())).ok();
+        let command = command.args(["--redis", "embedded"]);
+        end(command.current_dir(self.path())).ok()
+    }
+
+    fn publish(&self, body: &str) {
+        self.ask(&["publish", "--stream", "orders", "--body", body]);
     }
 }
 
@@ -125,7 +129,7 @@ fn a_file_that_a_build_writes_again_with_the_same_content_starts_no_build() {
     assert!(!is_built_more_often(&dev, 1), "{}", dev.stderr());
     // Another content is a change.
     fs::write(&lock, "{\"a\":1}").unwrap();
-    dev.says("dev: the same component as before", 1);
+    dev.says("dev: built in", 2);
     assert_eq!(dev.stop().code, 0);
 }
 
@@ -144,29 +148,157 @@ fn every_change_is_built_and_swapped_and_a_failed_build_keeps_the_last_good_vers
     project.change("broken");
     dev.says("src/which:1: syntax error", 1);
     dev.says("dev: the build failed (exit status: 3)", 1);
-    dev.says(" runs on\n", 1);
+    dev.says("dev: the last version runs on\n", 1);
     project.publish(good);
     dev.prints("  ack  (", 2);
 
     // The build makes a file that is no component. The last good version runs on.
     project.change("garbage");
+    dev.says("a new version was refused; the current one stays", 1);
     dev.says("is not WebAssembly", 1);
-    dev.says(" runs on\n", 2);
     project.publish(good);
     dev.prints("  ack  (", 3);
 
     project.change("refuses");
-    dev.says("dev: swapped, sha256:", 1);
+    dev.says(" swapped ", 1);
     project.publish(good);
     dev.prints("  drop  (", 1);
 
     // The build makes the same component again: no swap.
     project.change("refuses\n");
-    dev.says("dev: the same component as before", 1);
+    dev.says("this version already runs", 1);
     let ended = dev.stop();
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert_eq!(ended.stderr.matches("dev: swapped").count(), 1, "{ended:?}");
+    assert_eq!(ended.stderr.matches(" swapped ").count(), 1, "{ended:?}");
     assert_eq!(ended.stdout.matches("attempt 1  ").count(), 4, "{ended:?}");
+}
+
+#[test]
+fn dev_is_a_host_that_operators_see_and_rule() {
+    let project = Project::new("orders");
+    let mut dev = project.dev(&[]);
+    dev.says("dev: dashboard: http://", 1);
+    let said = dev.stderr();
+    let (_, address) = said.split_once("dev: dashboard: http://").unwrap();
+    let (address, _) = address.split_once("/ui\n").unwrap();
+    let (status, page) = get(address, "/ui").unwrap();
+    assert!(status == 200 && page.contains("<html"), "{status}: {page}");
+    let begun = Instant::now();
+    loop {
+        let queues = project.ask(&["queues", "--json"]).json();
+        let queue = queues[0].clone();
+        if queue["queue"] == "orders" && queue["hosts"] == 1 && queue["state"] == "serving" {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{queues}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    // A paused host reads nothing.
+    let good = r#"{"id":"1","amount":1}"#;
+    let paused = project
+        .ask(&["pause", "--queue", "orders", "--json"])
+        .json();
+    assert_eq!(paused["hosts"].as_array().unwrap().len(), 1, "{paused}");
+    project.publish(good);
+    let inspected = project.ask(&["inspect", "--queue", "orders", "--json"]);
+    assert_eq!(inspected.json()["lag"], 1, "{inspected:?}");
+    assert_eq!(dev.stdout(), "");
+    project.ask(&["resume", "--queue", "orders"]);
+    dev.prints("  ack  (", 1);
+
+    // A policy names the dead-letter queue, and a deployed version fills it.
+    let policy = "policy set --queue orders dead_letter.key=orders:dead";
+    project.ask(&policy.split(' ').collect::<Vec<_>>());
+    let deploy = "deploy components/refuses.wasm --queue orders --wait";
+    project.ask(&deploy.split(' ').collect::<Vec<_>>());
+    dev.says(" swapped ", 1);
+    let begun = Instant::now();
+    while !get(address, "/status").unwrap().1.contains("orders:dead") {
+        assert!(begun.elapsed() < PATIENCE, "{}", dev.stderr());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    project.publish(good);
+    dev.prints("  drop  (", 1);
+    let begun = Instant::now();
+    while !project
+        .ask(&["dlq", "peek", "orders:dead"])
+        .stdout
+        .contains(good)
+    {
+        assert!(begun.elapsed() < PATIENCE, "{}", dev.stderr());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    dev.stop();
+
+    // The build wins over a deploy of an earlier day.
+    let mut dev = project.dev(&[]);
+    dev.says("dev: serving", 1);
+    project.publish(good);
+    dev.prints("  ack  (", 1);
+    assert_eq!(dev.stop().code, 0);
+}
+
+#[test]
+fn commands_in_the_folder_read_its_file_and_reach_the_server_of_dev() {
+    let project = Project::new("orders");
+    let here = |line: &str| end(hostler(line.split(' ')).current_dir(project.path()));
+    // The file names a server that does not answer.
+    assert_eq!(here("queues").code, 69);
+    let mut dev = project.dev(&[]);
+    dev.says("dev: serving", 1);
+    let published = here("publish --body {\"id\":\"1\",\"amount\":1}").ok();
+    assert!(
+        published
+            .stderr
+            .contains("the private Redis that runs in .hostler")
+    );
+    dev.prints("  ack  (", 1);
+    assert!(here("inspect").ok().stdout.contains("orders"));
+    let tested = here("invoke handler.wasm --body {\"id\":\"1\",\"amount\":1}").ok();
+    assert_eq!(
+        tested.stderr.matches("private Redis").count(),
+        0,
+        "{tested:?}"
+    );
+    // What a command line says wins.
+    assert_eq!(here("queues --redis redis://127.0.0.1:1").code, 69);
+    here("publish --list jobs --body x").ok();
+    assert_eq!(dev.stop().code, 0);
+    assert_eq!(here("queues").code, 69);
+}
+
+#[test]
+fn dev_runs_a_project_in_another_folder() {
+    let project = Project::new("orders");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let config = project.path().join("hostler.toml");
+    let mut command = hostler(["dev", "--config", config.to_str().unwrap()]);
+    command.current_dir(elsewhere.path());
+    let mut dev = Host::spawn(command);
+    dev.says("dev: serving", 1);
+    project.publish(r#"{"id":"1","amount":1}"#);
+    dev.prints("  ack  (", 1);
+    project.change("refuses");
+    dev.says(" swapped ", 1);
+    assert_eq!(dev.stop().code, 0);
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_cause_of_faults_is_printed_whole_once() {
+    let project = Project::new("orders");
+    let traps = handler("", "unreachable");
+    fs::write(project.path().join("components/traps.wasm"), traps).unwrap();
+    project.change("traps");
+    let mut dev = project.dev(&[]);
+    dev.says("dev: serving", 1);
+    project.publish("x");
+    dev.prints("attempt 1  x\n  fault (trap): ", 1);
+    dev.prints("attempt 3  x  fault, 3 times for this cause\n", 1);
+    let ended = dev.stop();
+    assert_eq!(ended.stdout.matches("unreachable").count(), 1, "{ended:?}");
+    assert!(!ended.stderr.contains("the handler faulted"), "{ended:?}");
 }
 
 #[test]
@@ -235,7 +367,7 @@ fn files_that_every_build_writes_are_not_watched() {
     let builds = dev.stderr().matches("dev: building").count();
     // A change of a source still starts a build, and only one.
     project.change("refuses");
-    dev.says("dev: swapped", 1);
+    dev.says(" swapped ", 1);
     let ended = dev.stop();
     let all = ended.stderr.matches("dev: building").count();
     assert_eq!(all, builds + 1, "{ended:?}");
@@ -282,7 +414,7 @@ fn output_of_dev_in_the_project_starts_no_build() {
         std::thread::sleep(Duration::from_millis(5));
     }
     project.change("refuses");
-    says("dev: swapped", 1);
+    says(" swapped ", 1);
     let pid = Pid::from_raw(i32::try_from(dev.0.id()).unwrap());
     kill(pid, Signal::SIGINT).unwrap();
     assert!(dev.0.wait().unwrap().success());
@@ -306,7 +438,7 @@ fn without_a_build_command_the_file_is_watched() {
     dev.says("dev: serving the stream", 1);
     fs::copy(path.join("components/refuses.wasm"), path.join("next.wasm")).unwrap();
     fs::rename(path.join("next.wasm"), path.join("handler.wasm")).unwrap();
-    dev.says("dev: swapped", 1);
+    dev.says(" swapped ", 1);
     project.publish("anything");
     dev.prints("  drop  (", 1);
     assert_eq!(dev.stop().code, 0);

@@ -102,13 +102,13 @@ macro_rules! tests {
     };
 }
 
-tests!(minimal: rust("rust"));
+tests!(minimal: rust("rust") js("js") ts("ts"));
 tests!(world: a_program_in_rust("command", "rust"));
 
 mod long {
     use super::*;
 
-    tests!(minimal: go("go") js("js") ts("ts") python("python") c("c") cpp("cpp") zig("zig"));
+    tests!(minimal: go("go") python("python") c("c") cpp("cpp") zig("zig"));
     tests!(world: a_program_in_go("command", "go") a_program_in_c("command", "c") a_program_in_cpp("command", "cpp")
         a_program_in_zig("command", "zig") spin("spin", "rust") wasmcloud("wasmcloud", "rust"));
 
@@ -128,12 +128,13 @@ mod long {
             .text("main.go")
             .replace("import (", "import (\n\t\"fmt\"\n\t\"math/rand/v2\"")
             .replace(
-                "handler.Handler = handle",
-                "handler.Handler = handle\n\tfmt.Sprint(rand.Uint64())",
+                "{ hostler.Handle(handle)",
+                "{\n\tfmt.Sprint(rand.Uint64())\n\thostler.Handle(handle)",
             )
+            .replace("return nil", "fmt.Println(rand.Uint64())\n\treturn nil")
             .replace(
-                "return hostler",
-                "fmt.Println(rand.Uint64())\n\treturn hostler",
+                "slog.Info(\"handled\", \"bytes\", len(body))",
+                "slog.Debug(\"handled\")",
             );
         std::fs::write(project.folder.join("main.go"), main).unwrap();
         shell(&project.folder, "make");
@@ -162,7 +163,45 @@ fn a_minimal_project_has_a_queue_of_its_name_and_one_case() {
             assert!(config.contains(line), "{language}: {config}");
         }
         assert_eq!(project.text("cases.toml").matches("[[case]]").count(), 1);
-        assert!(project.text("README.md").lines().count() <= 8);
+        assert!(project.text("README.md").lines().count() <= 12);
+    }
+}
+
+#[test]
+fn a_handler_with_an_sdk_has_at_most_twelve_lines() {
+    let begins_import = ["use ", "import ", "from ", "package "];
+    for (language, file) in [
+        ("rust", "src/lib.rs"),
+        ("js", "src/handler.js"),
+        ("ts", "src/handler.ts"),
+        ("python", "handler.py"),
+        ("go", "main.go"),
+    ] {
+        for (arguments, lines_max) in [(&[][..], 12), (&["--minimal"], 6)] {
+            let text = Project::new(language, "short", arguments).text(file);
+            // The tests of Rust stand below the handler.
+            let text = text.split("#[cfg(test)]").next().unwrap();
+            let mut lines = Vec::new();
+            let mut is_import = false;
+            for line in text.lines().map(str::trim) {
+                let begins = begins_import.iter().any(|word| line.starts_with(word));
+                is_import |= begins && (line.ends_with('(') || line.ends_with('{'));
+                let is_code = line.contains(char::is_alphanumeric);
+                if is_code
+                    && !is_import
+                    && !begins
+                    && !line.starts_with("//")
+                    && !line.starts_with("\"\"\"")
+                {
+                    lines.push(line);
+                }
+                is_import &= !line.starts_with([')', '}']);
+            }
+            assert!(
+                (1..=lines_max).contains(&lines.len()),
+                "{language}: {lines:#?}"
+            );
+        }
     }
 }
 
@@ -176,11 +215,19 @@ fn choices_that_no_project_has_are_refused() {
         ),
         (
             "--lang c --world command --minimal",
-            "without --minimal and --with",
+            "without --minimal, --with and --raw",
         ),
         (
             "--lang go --world command --with http",
-            "without --minimal and --with",
+            "without --minimal, --with and --raw",
+        ),
+        (
+            "--lang ts --engine quickjs --minimal",
+            "a project without the SDK is not minimal",
+        ),
+        (
+            "--lang go --engine quickjs",
+            "`--engine` is for JavaScript and TypeScript",
         ),
         (
             "--lang js --world command",

@@ -1,7 +1,5 @@
-// A handler: it acks every message.
+import { bytes, handler } from "hostler";
 
-export const messageHandler = {
-  handle(message) {
-    return { tag: "ack" };
-  },
-};
+export default handler(bytes, async (body, message) => {
+  console.log(`attempt ${message.attempt}: ${body.length} bytes`);
+});

@@ -1,19 +1,7 @@
-//! A handler: it acks every message.
+use hostler_handler::{Error, handler};
 
-wit_bindgen::generate!({
-    path: "wit",
-    world: "handler",
-});
-
-use exports::hostler::handler::message_handler::Guest;
-use hostler::handler::types::{Message, Outcome};
-
-struct Handler;
-
-impl Guest for Handler {
-    fn handle(_message: Message) -> Outcome {
-        Outcome::Ack
-    }
+#[handler]
+fn handle(body: Vec<u8>) -> Result<(), Error> {
+    println!("{} bytes", body.len());
+    Ok(())
 }
-
-export!(Handler);

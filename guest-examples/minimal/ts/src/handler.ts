@@ -1,9 +1,5 @@
-// A handler: it acks every message.
+import { bytes, handler } from "hostler";
 
-import type { Message, Outcome } from "hostler:handler/types@1.1.0";
-
-export const messageHandler = {
-  handle(message: Message): Outcome {
-    return { tag: "ack" };
-  },
-};
+export default handler(bytes, async (body, message) => {
+  console.log(`attempt ${message.attempt}: ${body.length} bytes`);
+});

@@ -1,3 +1,4 @@
+// @with order
 package main
 
 import (
@@ -7,12 +8,10 @@ import (
 	"hostler"
 )
 
-func TestCharge(t *testing.T) {
-	if err := charge(context.Background(), hostler.Message{Attempt: 1}, Order{ID: "o-1", Cents: 4250}); err != nil {
-		t.Error(err)
-	}
+func TestAnOrderWithoutAnAmountIsDropped(t *testing.T) {
 	err := charge(context.Background(), hostler.Message{}, Order{ID: "o-2"})
 	if err == nil || err.Error() != "order o-2: nothing to charge" {
 		t.Errorf("got %v", err)
 	}
 }
+// @end

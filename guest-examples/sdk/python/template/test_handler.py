@@ -1,3 +1,4 @@
+# @with order
 import unittest
 from types import SimpleNamespace
 from unittest import mock
@@ -50,3 +51,4 @@ class Orders(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
+# @end

@@ -1,6 +1,6 @@
 //! The secrets of a handler: `[grant.secret]`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json, json};
 
@@ -108,6 +108,15 @@ impl Value for Vec<SecretRule> {
             (rule.name.clone(), written.show())
         });
         Json::Object(entries.collect()).to_string()
+    }
+
+    fn beside(mut self, folder: &Path) -> Self {
+        for rule in &mut self {
+            if let SecretSource::File(path) = &mut rule.source {
+                *path = folder.join(&path);
+            }
+        }
+        self
     }
 
     fn schema() -> Json {

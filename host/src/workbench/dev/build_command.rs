@@ -1,5 +1,6 @@
 //! The build command of a project: runs in a shell, and ends with this process.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -32,13 +33,14 @@ impl Drop for Group {
     }
 }
 
-/// Run a build to its end.
-pub(super) async fn build(command: &str) -> BuildResult {
+/// Run a build in this folder to its end.
+pub(super) async fn build(command: &str, folder: &Path) -> BuildResult {
     let began = Instant::now();
     let failed = |error: std::io::Error| BuildResult::Failed(error.to_string(), String::new());
     let spawned = Command::new("sh")
         // stderr goes where stdout goes, in order.
         .args(["-c", &format!("exec 2>&1\n{command}")])
+        .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .process_group(0)
@@ -83,10 +85,14 @@ fn keep_end(output: &mut Vec<u8>, more: &[u8]) {
 mod tests {
     use super::*;
 
+    fn here() -> &'static Path {
+        Path::new(".")
+    }
+
     #[tokio::test]
     async fn a_failed_build_has_a_status_and_output() {
-        assert!(matches!(build("true").await, BuildResult::Built(_)));
-        match build("echo one; echo two >&2; exit 3").await {
+        assert!(matches!(build("true", here()).await, BuildResult::Built(_)));
+        match build("echo one; echo two >&2; exit 3", here()).await {
             BuildResult::Failed(how, output) => {
                 assert_eq!(how, "exit status: 3");
                 assert_eq!(output, "one\ntwo\n");
@@ -99,7 +105,7 @@ mod tests {
     async fn only_the_end_of_a_long_output_is_kept() {
         let command =
             "i=0; while [ $i -lt 9000 ]; do echo line number $i of many; i=$((i+1)); done; false";
-        match build(command).await {
+        match build(command, here()).await {
             BuildResult::Failed(_, output) => {
                 assert!(output.len() <= 2 * OUTPUT_MAX, "{}", output.len());
                 assert!(output.ends_with("line number 8999 of many\n"));
@@ -123,7 +129,7 @@ mod tests {
             }
         };
         let sleeper = tokio::select! {
-            built = build(&command) => panic!("{built:?}"),
+            built = build(&command, here()) => panic!("{built:?}"),
             pid = written => Pid::from_raw(pid),
         };
         // A zombie counts as dead: nobody may be there to reap it.

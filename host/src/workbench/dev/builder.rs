@@ -1,12 +1,13 @@
-//! Builds the handler again and again: from the sources by the build command to the handler's file, and
-//! from there into the sandbox.
+//! Builds the handler again and again: from the sources, by the build command, to the handler's file.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -15,7 +16,6 @@ use super::sources::{Snapshot, SourceFolder};
 use super::{Event, Show};
 use crate::config::Config;
 use crate::host::component;
-use crate::rollout::versions::{Origin, Version, Versions};
 use crate::sandbox::Sandbox;
 
 /// How often the sources are scanned.
@@ -25,8 +25,8 @@ const EVERY: Duration = Duration::from_millis(200);
 const ROUNDS: u32 = 4;
 
 /// Makes versions of the handler.
-pub(super) struct DevBuilder<'a> {
-    config: &'a Config,
+pub(super) struct DevBuilder {
+    config: Config,
     show: Show,
     sources: SourceFolder,
     /// The sources at the beginning of the last build.
@@ -35,12 +35,10 @@ pub(super) struct DevBuilder<'a> {
     during: BTreeSet<PathBuf>,
     /// How many builds in a row were caused only by files that changed during the build before.
     rounds: u32,
-    /// The digest of the last version.
-    last: Option<Arc<str>>,
 }
 
-impl<'a> DevBuilder<'a> {
-    pub(super) fn new(config: &'a Config, show: Show) -> Self {
+impl DevBuilder {
+    pub(super) fn new(config: &Config, show: Show) -> Self {
         let file = &config.handler.file;
         let development = &config.development;
         let sources = match &development.build {
@@ -49,13 +47,12 @@ impl<'a> DevBuilder<'a> {
             None => SourceFolder::file(file),
         };
         Self {
-            config,
+            config: config.clone(),
             show,
             sources,
             seen: Arc::default(),
             during: BTreeSet::new(),
             rounds: 0,
-            last: None,
         }
     }
 
@@ -63,11 +60,17 @@ impl<'a> DevBuilder<'a> {
         (self.show)(Event::Note(text));
     }
 
-    /// Build until there is a new version.
-    pub(super) async fn next(&mut self) -> Sandbox {
+    /// Build until there is a handler that can be loaded.
+    pub(super) async fn first(&mut self) -> (Sandbox, Vec<u8>) {
         loop {
-            if let Some(sandbox) = self.make().await {
-                return sandbox;
+            if self.build().await {
+                let config = self.config.clone();
+                let loading = spawn_blocking(move || component::load_handler(&config));
+                match loading.await {
+                    Ok(Ok(handler)) => return handler,
+                    Ok(Err(error)) => (self.show)(Event::Failed(error)),
+                    Err(error) => self.say(&format!("the component was not loaded: {error}")),
+                }
             }
             let place = self.sources.root().display();
             self.say(&format!(
@@ -77,17 +80,17 @@ impl<'a> DevBuilder<'a> {
         }
     }
 
-    /// Switch to a new version whenever there is one.
-    pub(super) async fn follow(&mut self, versions: &Versions) -> Infallible {
+    /// Build after every change of a source, and notify the host of each build that succeeds.
+    pub(super) async fn follow(&mut self, built: &Notify) -> Infallible {
+        if self.config.development.build.is_none() {
+            // The host watches the file.
+            return pending().await;
+        }
         loop {
             self.changed().await;
-            if let Some(sandbox) = self.make().await {
-                let digest = Arc::clone(sandbox.digest());
-                let origin = Origin::File;
-                versions.switch(Version::new(sandbox, origin));
-                self.say(&format!("swapped, {digest} runs from now on"));
-            } else {
-                self.say(&format!("{} runs on", versions.digest()));
+            match self.build().await {
+                true => built.notify_one(),
+                false => self.say("the last version runs on"),
             }
         }
     }
@@ -114,27 +117,30 @@ impl<'a> DevBuilder<'a> {
         Arc::new(scanned.unwrap_or_default())
     }
 
-    /// Build and load once. Errors are reported.
-    async fn make(&mut self) -> Option<Sandbox> {
+    /// Build once. Returns whether it succeeded; a failure is reported.
+    async fn build(&mut self) -> bool {
         let before = self.scan(&self.seen).await;
         let touched = before.changed_since(&self.seen);
         self.seen = before;
         let by_last_build = !touched.is_empty() && touched == self.during;
         self.rounds = if by_last_build { self.rounds + 1 } else { 0 };
-        if let Some(command) = &self.config.development.build {
-            self.say(&format!("building: {command}"));
-            let built = build(command).await;
-            self.exclude_build_output().await;
-            match built {
-                BuildResult::Built(time) => self.say(&format!("built in {time:.1?}")),
-                BuildResult::Failed(how, output) => {
-                    (self.show)(Event::Output(&output));
-                    self.say(&format!("the build failed ({how})"));
-                    return None;
-                }
+        let Some(command) = &self.config.development.build else {
+            return true;
+        };
+        self.say(&format!("building: {command}"));
+        let built = build(command, &self.config.development.folder).await;
+        self.exclude_build_output().await;
+        match built {
+            BuildResult::Built(time) => {
+                self.say(&format!("built in {time:.1?}"));
+                true
+            }
+            BuildResult::Failed(how, output) => {
+                (self.show)(Event::Output(&output));
+                self.say(&format!("the build failed ({how})"));
+                false
             }
         }
-        self.load().await
     }
 
     /// A file that changed during the build is a reason to build again. But a file that every build
@@ -153,30 +159,6 @@ impl<'a> DevBuilder<'a> {
             self.during.clear();
         } else {
             self.during = during;
-        }
-    }
-
-    async fn load(&mut self) -> Option<Sandbox> {
-        let file = self.config.handler.file.clone();
-        let settings = self.config.sandbox.clone();
-        let loading = spawn_blocking(move || component::load(&file, &settings));
-        match loading.await {
-            Ok(Ok(sandbox)) if self.last.as_ref() == Some(sandbox.digest()) => {
-                self.say("the same component as before");
-                None
-            }
-            Ok(Ok(sandbox)) => {
-                self.last = Some(Arc::clone(sandbox.digest()));
-                Some(sandbox)
-            }
-            Ok(Err(error)) => {
-                (self.show)(Event::Failed(error));
-                None
-            }
-            Err(error) => {
-                self.say(&format!("the component was not loaded: {error}"));
-                None
-            }
         }
     }
 }

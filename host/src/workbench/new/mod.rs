@@ -11,7 +11,7 @@ use crate::config;
 use crate::workbench::{Error, test};
 
 use project::Files;
-pub use templates::{Choice, Language, Part, World};
+pub use templates::{Choice, Engine, Language, Part, World};
 
 /// The longest name of a project.
 const NAME_MAX: usize = 64;
@@ -29,6 +29,8 @@ pub struct Project {
     pub with: Vec<Part>,
     /// It acks every message.
     pub minimal: bool,
+    /// It has the bindings of the WIT alone, without the SDK of the language.
+    pub raw: bool,
 }
 
 /// Check a name: every language's package manager must accept it.
@@ -86,16 +88,13 @@ impl Project {
     /// The commands that come next, from the folder in which it was written.
     pub fn next(&self) -> Vec<String> {
         let mut next = vec![format!("cd {}", self.name)];
-        let has_tests = self.world == World::Hostler && !self.minimal;
+        // The tests of these run the component.
+        let tests_component = !self.raw && matches!(self.lang, Language::Js | Language::Ts);
+        let has_tests = self.world == World::Hostler && !self.minimal && !tests_component;
         next.extend(self.lang.before_build(has_tests).map(str::to_owned));
         next.push(self.lang.build(self.world).to_owned());
         let handler = self.lang.handler(self.world, &self.name);
-        // The handler needs its grants.
-        let config = match self.with.is_empty() && self.world != World::Wasmcloud {
-            true => "",
-            false => " --config hostler.toml",
-        };
-        next.push(format!("hostler test {handler} cases.toml{config}"));
+        next.push(format!("hostler test {handler} cases.toml"));
         next.push("hostler dev".to_owned());
         next
     }
@@ -103,15 +102,23 @@ impl Project {
     fn files(&self) -> Result<Files, Error> {
         let (lang, world) = (self.lang, self.world);
         if world == World::Hostler {
-            return Ok(match self.minimal {
-                true => project::minimal(lang, &self.name),
-                false => project::files(lang, &self.name, &self.with),
+            let template = lang.template();
+            return Ok(match template.filter(|_| !self.raw) {
+                Some(template) => {
+                    project::with_sdk(lang, template, &self.name, &self.with, self.minimal)
+                }
+                None if self.minimal && template.is_some() => {
+                    let what = "a project without the SDK is not minimal";
+                    return Err(Error::usage_with(what, "leave out `--minimal`"));
+                }
+                None if self.minimal => project::minimal(lang, &self.name),
+                None => project::files(lang, &self.name, &self.with),
             });
         }
         let word = world.word();
-        if self.minimal || !self.with.is_empty() {
+        if self.minimal || self.raw || !self.with.is_empty() {
             return Err(Error::usage(format_args!(
-                "--world {word} has one project, without --minimal and --with"
+                "--world {word} has one project, without --minimal, --with and --raw"
             )));
         }
         if let Some(files) = world.project(lang) {

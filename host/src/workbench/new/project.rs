@@ -1,19 +1,24 @@
-//! Puts a project together: the example of its language, and with `--with` the files of the parts. With
-//! `--minimal`, a handler that only acks stands in the place of the orders.
+//! Puts a project together: the template of its language with the SDK, or the example, and with `--with` the files of
+//! the parts. With `--minimal`, a handler that only acks stands in the place of the orders.
 //!
 //! A line `@with http publish`, in a comment of any language, begins lines for these parts: they stay if one of
-//! the parts is asked for. `@end` ends them; blocks may hold blocks. A file of which nothing stays is left out. So the files, as they
+//! the parts is asked for; `@with order` stays unless the project is minimal. `@end` ends them; blocks may hold blocks. A file of which nothing stays is left out. So the files, as they
 //! are kept, are those of a project with all parts.
 
 use std::collections::BTreeMap;
 
-use super::templates::{COMMON, Choice, File, Language, Part};
+use super::templates::{COMMON, Choice, File, JS_SDK, Language, Part};
 
 /// The name of the examples; a new project has its own name instead.
 const EXAMPLE: &str = "orders-handler";
+/// The example of a secret.
+const TOKEN: &str = "shop-token";
 
 /// Where an example has the WIT package. Beside a world of the project it is among the dependencies.
 const PACKAGE: &str = "wit/world.wit";
+
+/// The part that every project has, unless it is minimal.
+const ORDER: &str = "order";
 
 /// The paths and contents of a project.
 pub(super) type Files = BTreeMap<&'static str, Vec<u8>>;
@@ -22,6 +27,45 @@ pub(super) type Files = BTreeMap<&'static str, Vec<u8>>;
 pub(super) fn project(files: &[File], name: &str) -> Files {
     let files = files.iter();
     files.map(|f| (f.path, named(f.bytes, name))).collect()
+}
+
+/// The project with the SDK.
+pub(super) fn with_sdk(
+    language: Language,
+    template: &[File],
+    name: &str,
+    with: &[Part],
+    is_minimal: bool,
+) -> Files {
+    let mut kept = words(with);
+    if !is_minimal {
+        kept.push(ORDER);
+    }
+    let mut files = Files::new();
+    for file in template {
+        if file.path.starts_with("hostler") && file.path.contains('/') {
+            // The SDK.
+            files.insert(file.path, file.bytes.to_vec());
+        } else if file.path != TOKEN || with.contains(&Part::Secrets) {
+            let bytes = match is_minimal {
+                true => generic(file.bytes),
+                false => file.bytes.to_vec(),
+            };
+            add(&mut files, file.path, None, &named(&bytes, name), &kept);
+        }
+    }
+    if matches!(language, Language::Js | Language::Ts) {
+        files.extend(JS_SDK.iter().map(|file| (file.path, file.bytes.to_vec())));
+    }
+    if is_minimal {
+        let own = language.minimal().iter();
+        files.extend(own.map(|file| (file.path, named(file.bytes, name))));
+    }
+    files
+}
+
+fn words(with: &[Part]) -> Vec<&'static str> {
+    with.iter().map(|part| part.word()).collect()
 }
 
 /// The smallest project of this name.
@@ -60,6 +104,7 @@ pub(super) fn files(language: Language, name: &str, with: &[Part]) -> Files {
     if with.is_empty() {
         return files;
     }
+    let with = &words(with);
     files.remove(PACKAGE);
     for file in language.with() {
         add(&mut files, file.path, None, &named(file.bytes, name), with);
@@ -79,7 +124,7 @@ pub(super) fn files(language: Language, name: &str, with: &[Part]) -> Files {
 }
 
 /// Add the lines of these parts behind the beginning of a file.
-fn add(files: &mut Files, path: &'static str, begin: Option<Vec<u8>>, bytes: &[u8], with: &[Part]) {
+fn add(files: &mut Files, path: &'static str, begin: Option<Vec<u8>>, bytes: &[u8], with: &[&str]) {
     let mut content = begin.unwrap_or_default();
     match str::from_utf8(bytes) {
         Ok(text) => content.extend(chosen(text, with).into_bytes()),
@@ -103,15 +148,14 @@ fn named(bytes: &[u8], name: &str) -> Vec<u8> {
 }
 
 /// The lines of a text without those of other parts.
-fn chosen(text: &str, with: &[Part]) -> String {
+fn chosen(text: &str, with: &[&str]) -> String {
     let mut kept = String::new();
     // For each block around the line, whether one of its parts is asked for.
     let mut asked = Vec::new();
     for line in text.split_inclusive('\n') {
         match mark(line) {
             Some(Mark::With(parts)) => {
-                let is_asked = |name| Part::of_word(name).is_some_and(|part| with.contains(&part));
-                asked.push(parts.split_whitespace().any(is_asked));
+                asked.push(parts.split_whitespace().any(|part| with.contains(&part)));
             }
             Some(Mark::End) => drop(asked.pop()),
             None if asked.iter().all(|is_asked| *is_asked) => kept.push_str(line),
@@ -156,11 +200,8 @@ mod tests {
     fn lines_of_other_parts_are_left_out() {
         let text =
             "a\n  // @with http publish\nb\n# @end\n<!-- @with secrets -->\nc\n<!-- @end -->\nd\n";
-        assert_eq!(chosen(text, &[Part::Http]), "a\nb\nd\n");
-        assert_eq!(
-            chosen(text, &[Part::Publish, Part::Secrets]),
-            "a\nb\nc\nd\n"
-        );
+        assert_eq!(chosen(text, &["http"]), "a\nb\nd\n");
+        assert_eq!(chosen(text, &["publish", "secrets"]), "a\nb\nc\nd\n");
         assert_eq!(chosen(text, &[]), "a\nd\n");
         assert_eq!(mark("let end = 1; // the @end"), None);
     }
@@ -169,13 +210,17 @@ mod tests {
     fn the_marks_of_every_file_name_parts_and_are_closed() {
         let languages = Language::ALL.iter();
         let own = languages.flat_map(|language| language.with());
-        for file in own.chain(COMMON) {
+        let templates = Language::ALL
+            .iter()
+            .filter_map(|language| language.template());
+        for file in own.chain(COMMON).chain(templates.flatten()) {
             let mut open = 0;
             for line in String::from_utf8_lossy(file.bytes).lines() {
                 match mark(line) {
                     Some(Mark::With(parts)) => {
                         let mut parts = parts.split_whitespace();
-                        let known = parts.all(|part| Part::of_word(part).is_some());
+                        let known =
+                            parts.all(|part| part == ORDER || Part::of_word(part).is_some());
                         assert!(known, "{}: {line}", file.path);
                         open += 1;
                     }
@@ -191,13 +236,19 @@ mod tests {
     #[test]
     fn nothing_of_the_orders_stays_in_a_minimal_project() {
         for language in Language::ALL {
-            for (path, bytes) in minimal(*language, "parcel-desk") {
+            let files = match language.template() {
+                Some(template) => with_sdk(*language, template, "parcel-desk", &[], true),
+                None => minimal(*language, "parcel-desk"),
+            };
+            for (path, bytes) in files {
                 let text = String::from_utf8_lossy(&bytes).to_lowercase();
                 // The world of JavaScript has this name. Bindings speak of the order of fields.
                 let text = text.replace("--world orders", "");
                 assert!(
                     !text.contains("order")
-                        || ["wit/", "bindings/"].iter().any(|d| path.starts_with(d)),
+                        || ["wit/", "bindings/", "hostler"]
+                            .iter()
+                            .any(|d| path.starts_with(d)),
                     "{language:?}: {path}"
                 );
             }
@@ -207,8 +258,18 @@ mod tests {
     #[test]
     fn a_project_has_its_own_name_and_only_its_parts() {
         for language in Language::ALL {
-            for with in choices() {
-                let files = files(*language, "parcel-desk", &with);
+            let raw = |with: &[Part]| files(*language, "parcel-desk", with);
+            let with_sdk = |with: &[Part]| {
+                let template = language.template()?;
+                Some(with_sdk(*language, template, "parcel-desk", with, false))
+            };
+            let all = choices().into_iter();
+            for (files, with) in all.flat_map(|with| {
+                let both = [Some(raw(&with)), with_sdk(&with)];
+                both.into_iter()
+                    .flatten()
+                    .map(move |files| (files, with.clone()))
+            }) {
                 let texts: Vec<_> = files.values().map(|f| String::from_utf8_lossy(f)).collect();
                 let holds = |text: &str| texts.iter().any(|file| file.contains(text));
                 assert!(holds("parcel-desk"), "{language:?}");

@@ -1,5 +1,5 @@
-//! The files of `hostler new`: the examples, as they were when hostler was built, what stands in their place
-//! with `--with` and `--minimal`, and the projects of other worlds. A test compares the lists with the folders.
+//! The files of `hostler new`: the templates with their SDKs, the examples, as they were when hostler was built, what
+//! stands in their place with `--with` and `--minimal`, and the projects of other worlds. A test compares the lists with the folders.
 
 /// One of a few choices.
 pub trait Choice: Copy + Eq + 'static {
@@ -49,9 +49,9 @@ choices! {
     Language:
     /// Rust
     Rust = "rust",
-    /// JavaScript, in QuickJS
+    /// JavaScript
     Js = "js",
-    /// TypeScript, in QuickJS
+    /// TypeScript
     Ts = "ts",
     /// Python
     Python = "python",
@@ -79,6 +79,15 @@ choices! {
 }
 
 choices! {
+    /// What runs JavaScript.
+    Engine:
+    /// It has what people expect: `fetch`, timers, `console`
+    StarlingMonkey = "starlingmonkey",
+    /// Small and quick to start; without the SDK
+    QuickJs = "quickjs",
+}
+
+choices! {
     /// Something that a handler does besides answering.
     Part:
     /// Send HTTP requests
@@ -101,12 +110,26 @@ pub(super) struct File {
 
 macro_rules! files {
     ($folder:literal: $($path:literal)*) => {
+        files!($folder in "": $($path)*)
+    };
+    ($folder:literal in $place:literal: $($path:literal)*) => {
         &[$(File {
-            path: $path,
+            path: concat!($place, $path),
             bytes: include_bytes!(concat!("../../../../guest-examples/", $folder, "/", $path)),
         }),*]
     };
 }
+
+/// The SDK for JavaScript and TypeScript, in the folder of a project. The other SDKs are links in their templates.
+pub(super) const JS_SDK: &[File] = files!("sdk/js" in "hostler/":
+                "build/build.js" "build/cli.js" "build/globals.js" "build/node.js" "build/sources.js" "build/wit.js"
+                "node/assert.cjs" "node/async_hooks.js" "node/crypto.js" "node/missing.cjs" "node/os.js"
+                "node/process.js" "node/querystring.js" "node/stream-promises.js" "node/timers.js" "node/url.js"
+                "node/util.cjs" "package.json" "runtime/entry.js" "runtime/error.js" "runtime/promise.js"
+                "runtime/quickjs.js" "runtime/random.js" "runtime/starlingmonkey.js" "runtime/text.js"
+                "src/config.js" "src/deadline.js" "src/errors.js" "src/handler.js" "src/index.d.ts" "src/index.js"
+                "src/key-value.js" "src/log.js" "src/publish.js" "src/secrets.js" "src/values.js" "src/wit.d.ts"
+                "wit/hostler.wit" "wit/wasi.wit");
 
 /// The files with `--with` that all languages have. Those that the language also has are added at its end.
 pub(super) const COMMON: &[File] = files!("with/common":
@@ -137,16 +160,66 @@ impl World {
 }
 
 impl Language {
-    /// The files with `--minimal` that replace those of the example.
+    /// The template of a project with the SDK: lines between `@with` and `@end` are chosen. `None` = there is no SDK.
+    pub(super) fn template(self) -> Option<&'static [File]> {
+        Some(match self {
+            Self::Rust => files!("sdk/rust/template":
+                ".gitignore" "Cargo.lock" "Cargo.toml" "README.md" "cases.toml" "hostler-handler/Cargo.toml"
+                "hostler-handler/macros/Cargo.toml" "hostler-handler/macros/src/lib.rs"
+                "hostler-handler/src/error.rs" "hostler-handler/src/host.rs" "hostler-handler/src/lib.rs"
+                "hostler-handler/src/message.rs" "hostler-handler/src/run.rs"
+                "hostler-handler/wit/deps/hostler/world.wit" "hostler-handler/wit/handler.wit" "hostler.toml"
+                "shop-token" "src/lib.rs"),
+            Self::Js => files!("sdk/js/template/js":
+                ".gitignore" ".npmrc" "README.md" "cases.toml" "hostler.toml" "package.json" "shop-token"
+                "src/handler.js"),
+            Self::Ts => files!("sdk/js/template/ts":
+                ".gitignore" ".npmrc" "README.md" "cases.toml" "hostler.toml" "package.json" "shop-token"
+                "src/handler.ts" "tsconfig.json"),
+            Self::Python => files!("sdk/python/template":
+                ".gitignore" "Makefile" "README.md" "cases.toml" "handler.py" "hostler.toml"
+                "hostler_handler/__init__.py" "hostler_handler/_effects.py" "hostler_handler/_files.py"
+                "hostler_handler/_handler.py" "hostler_handler/_http.py" "hostler_handler/_loop.py"
+                "hostler_handler/_payload.py" "hostler_handler/_pip.py" "hostler_handler/_runtime.py"
+                "hostler_handler/_sockets.py" "hostler_handler/_start.py" "hostler_handler/_tls.py"
+                "hostler_handler/_world.py" "hostler_handler/build.py" "hostler_handler/wit/hostler.wit"
+                "requirements.txt" "shop-token" "test_handler.py" "toolchains.mk"),
+            Self::Go => files!("sdk/go/template":
+                ".gitignore" "Makefile" "README.md" "cases.toml" "go.mod" "go.sum" "hostler.toml"
+                "hostler/_std/roundtrip.go" "hostler/bindings/export_hostler_handler_message_handler/handler.go"
+                "hostler/bindings/hostler_handler_delivery/empty.s"
+                "hostler/bindings/hostler_handler_delivery/wit_bindings.go"
+                "hostler/bindings/hostler_handler_http/empty.s"
+                "hostler/bindings/hostler_handler_http/wit_bindings.go"
+                "hostler/bindings/hostler_handler_key_value/empty.s"
+                "hostler/bindings/hostler_handler_key_value/wit_bindings.go"
+                "hostler/bindings/hostler_handler_message_handler/empty.s"
+                "hostler/bindings/hostler_handler_message_handler/wit_bindings.go"
+                "hostler/bindings/hostler_handler_publisher/empty.s"
+                "hostler/bindings/hostler_handler_publisher/wit_bindings.go"
+                "hostler/bindings/hostler_handler_secrets/empty.s"
+                "hostler/bindings/hostler_handler_secrets/wit_bindings.go"
+                "hostler/bindings/hostler_handler_types/empty.s"
+                "hostler/bindings/hostler_handler_types/wit_bindings.go"
+                "hostler/bindings/wasi_config_store/empty.s" "hostler/bindings/wasi_config_store/wit_bindings.go"
+                "hostler/bindings/wit_exports/wit_exports.go" "hostler/elsewhere.go" "hostler/go.mod"
+                "hostler/go.sum" "hostler/goroutines_wasip1.go" "hostler/handler.mk" "hostler/host_wasip1.go"
+                "hostler/hostler.go" "hostler/kv/kv.go" "hostler/kv/kv_elsewhere.go" "hostler/kv/kv_wasip1.go"
+                "hostler/resume_wasip1.go" "hostler/toolchains.mk" "hostler/trap_wasip1.s"
+                "hostler/wasi_snapshot_preview1.reactor.wasm" "hostler/wit/deps/hostler/world.wit"
+                "hostler/wit/handler.wit" "main.go" "main_test.go" "shop-token"),
+            Self::C | Self::Cpp | Self::Zig => return None,
+        })
+    }
+
+    /// The files with `--minimal` that replace those of the template or the example.
     pub(super) fn minimal(self) -> &'static [File] {
         match self {
-            Self::Rust => {
-                files!("minimal/rust": "Cargo.toml" "README.md" "cases.toml" "src/lib.rs")
-            }
-            Self::Js => files!("minimal/js": "README.md" "cases.toml" "src/handler.js"),
-            Self::Ts => files!("minimal/ts": "README.md" "cases.toml" "src/handler.ts"),
-            Self::Python => files!("minimal/python": "README.md" "app.py" "cases.toml"),
-            Self::Go => files!("minimal/go": "README.md" "cases.toml" "main.go"),
+            Self::Rust => files!("minimal/rust": "cases.toml" "src/lib.rs"),
+            Self::Js => files!("minimal/js": "cases.toml" "src/handler.js"),
+            Self::Ts => files!("minimal/ts": "cases.toml" "src/handler.ts"),
+            Self::Python => files!("minimal/python": "cases.toml" "handler.py"),
+            Self::Go => files!("minimal/go": "cases.toml" "main.go"),
             Self::C => files!("minimal/c": "README.md" "cases.toml" "main.c"),
             Self::Cpp => files!("minimal/cpp": "README.md" "cases.toml" "main.cpp"),
             Self::Zig => files!("minimal/zig": "README.md" "cases.toml" "main.zig"),
@@ -294,11 +367,12 @@ mod tests {
         let ignored = std::fs::read_to_string(folder.join(".gitignore")).unwrap_or_default();
         let ignored: Vec<&str> = ignored.lines().map(|l| l.trim_start_matches('/')).collect();
         let mut found = BTreeSet::new();
+        let own_test = Path::new("hostler/hostler_test.go");
         let mut open: Vec<PathBuf> = vec![folder.to_owned()];
         while let Some(dir) = open.pop() {
             for entry in std::fs::read_dir(dir).into_iter().flatten() {
                 let path = entry.unwrap().path();
-                if ignored.iter().any(|name| path.ends_with(name)) {
+                if path.ends_with(own_test) || ignored.iter().any(|name| path.ends_with(name)) {
                     continue;
                 }
                 if path.is_dir() {
@@ -320,6 +394,15 @@ mod tests {
             let found = holds(&examples.join(folder));
             assert_eq!(listed.collect::<BTreeSet<_>>(), found, "{folder}");
         };
+        for (language, folder) in [
+            (Language::Rust, "rust/template"),
+            (Language::Go, "go/template"),
+            (Language::Python, "python/template"),
+            (Language::Js, "js/template/js"),
+            (Language::Ts, "js/template/ts"),
+        ] {
+            same(language.template().unwrap(), &format!("sdk/{folder}"));
+        }
         for language in Language::ALL {
             let folder = language.word();
             same(language.example(), folder);
@@ -332,5 +415,15 @@ mod tests {
             }
         }
         same(COMMON, "with/common");
+        let folders = ["build", "node", "runtime", "src", "wit"];
+        let found = holds(&examples.join("sdk/js")).into_iter();
+        let of_package = |path: &String| {
+            path == "package.json" || folders.iter().any(|f| path.starts_with(&format!("{f}/")))
+        };
+        let found = found
+            .filter(of_package)
+            .map(|path| format!("hostler/{path}"));
+        let listed = JS_SDK.iter().map(|file| file.path.to_owned());
+        assert_eq!(listed.collect::<BTreeSet<_>>(), found.collect());
     }
 }
