@@ -219,6 +219,9 @@ guests-test: $(GUEST) | setup-rust
 # That of Rust needs no python3.
 libraries: libraries-go libraries-rust libraries-js libraries-python
 
+# Those of `make test`: they need no other tools than the examples of QUICK.
+libraries-quick: libraries-quick-rust libraries-quick-js
+
 LIBRARIES := $(MAKE) --no-print-directory -C tests/libraries
 FOR_LIBRARIES := HOSTLER=$(UNDER_TEST) TOOLCHAINS=$(TOOLCHAINS)
 # A large component in Go takes an unoptimized host minutes to compile.
@@ -292,7 +295,7 @@ test: setup
 test-all: export HOSTLER_STORM := full
 test-all: export HOSTLER_FAILOVERS := 20
 test-all: setup | $(WIT_BINDGEN)
-	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FOREIGN='guests-foreign peer' SKIP=" \
+	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FOREIGN='guests-foreign peer' TABLES=libraries SKIP=" \
 	  build-all unit-tests e2e-tests measured-tests interleavings fuzz-check upgrades alert-rules browser
 
 # The alert rules of docs/monitoring, by the tool of Prometheus: the binary out of its Debian package, which is not
@@ -348,8 +351,9 @@ e2e-pass:
 	$(CARGO) test $(WORKSPACE) --test it e2e_outcomes
 
 # The small ones run beside the large one.
+TABLES := libraries-quick
 e2e-tests:
-	+@$(MAKE) --no-print-directory -j2 test-it test-small
+	+@$(MAKE) --no-print-directory -j2 test-it test-small $(TABLES)
 
 test-it:
 	RUST_TEST_THREADS=$(THREADS) $(CARGO) test $(WORKSPACE) --test it -- --skip $(MEASURED) $(SKIP)
