@@ -16,6 +16,8 @@ from . import _sockets, _tls
 _sockets.install()
 _tls.install()
 
+import asyncio  # noqa: E402
+
 from . import _files, _handler, _loop, _runtime  # noqa: E402
 
 #: Modules of the standard library that are imported by name at run time.
@@ -35,6 +37,9 @@ def load(module: str, project: str, packages: str) -> None:
     importlib.import_module(module)
     _runtime.MessageHandler.function = staticmethod(_handler.the_handler())
     _import_late_modules((project, packages))
+    # The loop of componentize-py, for a later WASI, makes itself the running one when a package imports it.
+    asyncio.events._set_running_loop(None)
+    asyncio.set_event_loop(None)
     # The handler may have set it up.
     if not logging.root.handlers:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
