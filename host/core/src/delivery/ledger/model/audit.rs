@@ -132,9 +132,12 @@ impl Audit {
 
     /// The count of an entry was raised: a charge that awaits its start.
     pub(super) fn raised(&mut self, host: HostId, entry: Entry, header: u32, first: bool) {
-        if !(first && self.runs_ahead(header)) {
-            self.lives[entry].open = Some(host);
+        if first && self.runs_ahead(header) {
+            return;
         }
+        let life = &mut self.lives[entry];
+        // The lease of the last charge was lost, and its host has the delivery again.
+        life.wasted += u32::from(life.open.replace(host).is_some());
     }
 
     /// What an attempt read had changed before its acknowledgement: as if it had not started.

@@ -23,13 +23,6 @@ pub(super) enum Command {
     },
     TakeDue {
         max: usize,
-        /// What it has taken before, without an answer to its word that it knows that.
-        known: Vec<(Entry, Option<Time>)>,
-    },
-    /// It knows what it has taken: then it may go on.
-    Confirm {
-        known: Vec<(Entry, Option<Time>)>,
-        event: Box<Event<Job>>,
     },
     TakeOrphans {
         max: usize,
@@ -99,15 +92,6 @@ impl Command {
 }
 
 impl Command {
-    /// What its host has taken, and says that it knows.
-    pub(super) fn known(&self) -> impl Iterator<Item = Entry> {
-        let known = match self {
-            Self::Confirm { known, .. } => &known[..],
-            _ => &[],
-        };
-        known.iter().map(|&(entry, _)| entry)
-    }
-
     /// What is asked if the answer was lost.
     fn again(self) -> Self {
         match self {
@@ -152,8 +136,6 @@ enum Answer {
     Claims {
         deliveries: Vec<Delivery<Job>>,
         next: Option<Time>,
-        /// Until when they may be unknown.
-        until: Option<Time>,
     },
     Orphans {
         deliveries: Vec<Delivery<Job>>,
@@ -266,8 +248,7 @@ impl World<'_> {
             }
             Action::Interrupt => self.interrupt(host),
             Action::TakeDue { max } => {
-                let known = self.hosts[host].unconfirmed.clone();
-                self.issue(host, Command::TakeDue { max, known });
+                self.issue(host, Command::TakeDue { max });
             }
             Action::TakeOrphans { max } => {
                 let held = self.hosts[host].ledger.iter().map(|(key, ..)| key.id);
@@ -303,7 +284,7 @@ impl World<'_> {
                 }
             }
             Action::Acknowledge(key) => {
-                let is_late = !self.hosts[host].ledger.is_sure(self.now, key);
+                let is_late = !self.hosts[host].ledger.acks_plainly(self.now, key);
                 self.issue(host, Command::Acknowledge { key, is_late });
             }
             Action::BringBack { key, count } => {
@@ -509,13 +490,6 @@ impl World<'_> {
             (true, Command::Settle { key, action, .. }) if !sends_away(action) => {
                 self.audit.may_come_again(entry_of(*key));
             }
-            // It may take the record of a delivery that went with a deleted consumer meanwhile.
-            (true, Command::Confirm { known, .. }) => {
-                for (entry, _) in known {
-                    self.audit
-                        .excuse(*entry, self.store.pending.contains_key(entry));
-                }
-            }
             // It may bring back a delivery that is settled by now.
             (given_up, Command::BringBack { key, until, .. }) if given_up || self.now >= *until => {
                 self.audit.may_come_again(entry_of(*key));
@@ -560,7 +534,7 @@ impl World<'_> {
     fn is_missing(&self, mark: u64, command: &Command) -> bool {
         let is_gone = |key: &Key| !self.store.pending.contains_key(&entry_of(*key));
         let is_stranger = match command {
-            Command::Acknowledge { .. } | Command::Repair { .. } => return false,
+            Command::Acknowledge { is_late: false, .. } | Command::Repair { .. } => return false,
             Command::Record { key, .. }
             | Command::Settle { key, .. }
             | Command::BringBack { key, .. } => is_gone(key),
@@ -603,20 +577,16 @@ impl World<'_> {
                 Answer::Claims {
                     deliveries: self.deliveries(host, &handed),
                     next: None,
-                    until: None,
                 }
             }
-            Command::TakeDue { max, known } => {
-                self.store.confirm(host, known);
-                let confirms = self.scenario.confirms;
-                let taken = self.store.take_due(now, host, mark, *max, confirms);
+            Command::TakeDue { max } => {
+                let taken = self.store.take_due(now, host, mark, *max);
                 let Ok((handed, next)) = taken else {
                     return Answer::Missing;
                 };
                 Answer::Claims {
                     deliveries: self.deliveries(host, &handed),
                     next,
-                    until: Some(self.store.unknown_until(now)),
                 }
             }
             Command::TakeOrphans { max, .. } if !Rule::ClaimsKeepCounts.holds() => {
@@ -641,7 +611,6 @@ impl World<'_> {
                 Answer::Claims {
                     deliveries: self.deliveries(host, &handed),
                     next: None,
-                    until: None,
                 }
             }
             Command::Record { key, expect, write } => {
@@ -654,18 +623,11 @@ impl World<'_> {
                 }
                 Answer::Reply(reply)
             }
-            Command::Confirm { known, .. } => {
-                self.store.confirm(host, known);
-                Answer::Done
-            }
             Command::Acknowledge { key, is_late } => {
                 let entry = entry_of(*key);
                 let owner = self.store.pending.get(&entry).map(|p| p.owner);
-                let has_record =
-                    owner != Some(Owner::Parked) && self.store.due.contains_key(&entry);
-                if has_record || (!is_late && owner != Some(Owner::Host(host))) {
-                    // Its host has died before it said that it knows it; or the acknowledgement was on its way for
-                    // longer than the lease.
+                if !is_late && owner != Some(Owner::Host(host)) {
+                    // The acknowledgement was on its way for longer than the lease.
                     self.audit.may_come_again(entry);
                 }
                 self.store.acknowledge(host, entry, *is_late);
@@ -711,11 +673,6 @@ impl World<'_> {
                 if reply == Reply::Changed {
                     self.tale.reruns += 1;
                     self.audit.voided(host, entry);
-                }
-                let ends = !sends_away && reply == Reply::Done;
-                if ends && self.store.due.contains_key(&entry) {
-                    // Its host has died before it said that it knows it.
-                    self.audit.may_come_again(entry);
                 }
                 if reply == Reply::Done {
                     match action {
@@ -811,26 +768,11 @@ impl World<'_> {
                     more,
                 }
             }
-            (
-                Command::TakeDue { known, .. },
-                Answer::Claims {
-                    deliveries,
-                    next,
-                    until,
-                },
-            ) => {
-                self.hosts[host]
-                    .unconfirmed
-                    .retain(|entry| !known.contains(entry));
-                let event = Event::DueTaken {
-                    leased,
-                    deliveries,
-                    next,
-                };
-                self.know(host, until, event);
-                return;
-            }
-            (Command::Confirm { event, .. }, Answer::Done) => *event,
+            (Command::TakeDue { .. }, Answer::Claims { deliveries, next }) => Event::DueTaken {
+                leased,
+                deliveries,
+                next,
+            },
             (Command::TakeOrphans { .. }, Answer::Listed(listed)) => {
                 self.issue(host, Command::ClaimListed(listed));
                 return;
@@ -859,8 +801,7 @@ impl World<'_> {
                     );
                     return;
                 }
-                self.know(host, None, Event::OrphansTaken { leased, deliveries });
-                return;
+                Event::OrphansTaken { leased, deliveries }
             }
             (
                 Command::Adopt {
@@ -869,8 +810,7 @@ impl World<'_> {
                 Answer::Claims { deliveries, .. },
             ) => {
                 let deliveries = claimed.into_iter().chain(deliveries).collect();
-                self.know(host, None, Event::OrphansTaken { leased, deliveries });
-                return;
+                Event::OrphansTaken { leased, deliveries }
             }
             (Command::Record { key, .. }, Answer::Reply(reply)) => {
                 Event::Recorded { key, leased, reply }
@@ -897,30 +837,6 @@ impl World<'_> {
             (command, answer) => unreachable!("{command:?} {answer:?}"),
         };
         self.apply(host, event);
-    }
-
-    /// Whether these claims are so old that only their records know them, if their consumer was deleted.
-    fn is_old(&self, event: &Event<Job>) -> bool {
-        let (Event::DueTaken { leased, .. } | Event::OrphansTaken { leased, .. }) = event else {
-            return false;
-        };
-        self.now - *leased >= self.scenario.min_idle / 2
-    }
-
-    /// A host says that it knows what it has taken, before it goes on with it.
-    fn know(&mut self, host: HostId, until: Option<Time>, event: Event<Job>) {
-        let (Event::DueTaken { deliveries, .. } | Event::OrphansTaken { deliveries, .. }) = &event
-        else {
-            return;
-        };
-        let until = until.filter(|_| !self.is_old(&event));
-        let known: Vec<_> = deliveries.iter().map(|d| (d.job, until)).collect();
-        if known.is_empty() || !self.scenario.confirms {
-            self.apply(host, event);
-            return;
-        }
-        let event = Box::new(event);
-        self.issue(host, Command::Confirm { known, event });
     }
 
     /// The answer of a call does not come in time: nothing is known of it.
@@ -954,14 +870,6 @@ impl World<'_> {
                     deliveries: Vec::new(),
                     more: false,
                 }
-            }
-            Command::Confirm { known, event } => {
-                let is_old = self.is_old(&event);
-                let doubtful =
-                    |(entry, until): (_, Option<Time>)| (entry, until.filter(|_| !is_old));
-                let known = known.into_iter().map(doubtful);
-                self.hosts[host].unconfirmed.extend(known);
-                *event
             }
             Command::TakeDue { .. } => Event::DueTaken {
                 leased,

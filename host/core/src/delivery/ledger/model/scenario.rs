@@ -158,8 +158,8 @@ pub(super) struct Scenario {
     pub(super) prefetch_max: usize,
     /// A fetch may come in parts. Without them, a seed makes the run that it made before there were any.
     pub(super) parts: bool,
-    /// A host says when it knows what it has taken. The same.
-    pub(super) confirms: bool,
+    /// The set of parked deliveries keeps the record of what a host takes. The same.
+    pub(super) records: bool,
     /// How much work a host reads and records ahead.
     pub(super) ahead: Time,
     pub(super) min_idle: Time,
@@ -456,7 +456,7 @@ impl Scenario {
             concurrency: rng.usize(1..=4),
             prefetch_max: rng.usize(1..=8),
             parts: true,
-            confirms: true,
+            records: true,
             // A copy: this draw came later than most seeds.
             ahead: [AHEAD, AHEAD * 10, AHEAD * 100][rng.clone().usize(..3)],
             min_idle,

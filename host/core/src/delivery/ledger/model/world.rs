@@ -78,8 +78,6 @@ pub(super) struct Host {
     pub(super) had_dead_letter: bool,
     /// How many it had seen before a read without an answer, and until when that matters.
     pub(super) unanswered_read: Option<(usize, Time)>,
-    /// What it has taken, and could not say that it knows.
-    pub(super) unconfirmed: Vec<(Entry, Option<Time>)>,
     pub(super) queue: VecDeque<(Key, Option<u32>, Time)>,
     pub(super) slots: Vec<Slot>,
     /// Calls that wait for the connection.
@@ -178,7 +176,7 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
         scenario,
         rng: Rng::with_seed(seed ^ 0x5eed),
         now: ORIGIN,
-        store: Store::new(scenario.min_idle),
+        store: Store::new(scenario.min_idle, scenario.records),
         audit: Audit::new(scenario),
         hosts: Vec::new(),
         calls: HashMap::new(),
@@ -608,13 +606,6 @@ impl World<'_> {
         self.excuse(others);
     }
 
-    /// What hosts have taken, and are about to know for certain.
-    fn on_the_way(&self, host: HostId) -> impl Iterator<Item = Entry> {
-        let is_open = move |call: &&Call| call.host == host && !call.given_up;
-        let calls = self.calls.values().filter(is_open);
-        calls.flat_map(|call| call.command.known())
-    }
-
     /// Somebody destroys the group; another program may make it again at once.
     fn destroy_group(&mut self) {
         let read = self.store.read;
@@ -625,17 +616,14 @@ impl World<'_> {
             };
             let h = &self.hosts[host];
             let is_known = h.ledger.holds(&DeliveryId(entry as u128))
-                || self.on_the_way(host).any(|other| other == entry);
-            let is_taken = held.is_taken && self.scenario.confirms;
-            (h.alive && !is_known).then_some((host, entry, is_taken))
+                || self.store.due.contains_key(&entry);
+            (h.alive && !is_known).then_some((host, entry))
         };
-        let unknown: Vec<_> = self.store.pending.iter().filter_map(unknown).collect();
-        let (taken, fresh): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|&(.., taken)| taken);
-        let is_new = |&(host, entry, _): &(HostId, Entry, bool)| {
+        let unknown = self.store.pending.iter().filter_map(unknown);
+        let is_new = |&(host, entry): &(HostId, Entry)| {
             self.store.place_behind(entry) > self.hosts[host].read_from(self.now)
         };
-        let fresh = fresh.into_iter().filter(is_new);
-        let awaiting: Vec<_> = fresh.map(|(host, entry, _)| (host, entry)).collect();
+        let awaiting: Vec<_> = unknown.filter(is_new).collect();
         self.store.destroy_group();
         match self.rng.u32(0..3) {
             0 => {}
@@ -648,8 +636,7 @@ impl World<'_> {
         self.tale.regrouped += 1;
         self.awaiting = awaiting;
         let is_awaited = self.awaiting.iter().map(|&(_, entry)| entry);
-        let taken = taken.into_iter().map(|(_, entry, _)| entry);
-        let is_awaited: HashSet<Entry> = is_awaited.chain(taken).collect();
+        let is_awaited: HashSet<Entry> = is_awaited.collect();
         let all = 0..self.scenario.plans.len();
         self.excuse(all.filter(|entry| !is_awaited.contains(entry)));
         if again.is_some() {
@@ -662,7 +649,7 @@ impl World<'_> {
     /// and what the next group does not hand out again, is lost: nobody knows it any more.
     pub(super) fn excuse(&mut self, entries: impl IntoIterator<Item = Entry>) {
         let living = self.hosts.iter().filter(|host| host.alive);
-        let mut held: HashSet<Entry> = living
+        let held: HashSet<Entry> = living
             .flat_map(|host| host.ledger.holdings.iter())
             .filter(|(_, held)| {
                 let sent = match &held.state {
@@ -673,8 +660,6 @@ impl World<'_> {
             })
             .map(|(_, held)| held.job)
             .collect();
-        let living = (0..self.hosts.len()).filter(|&host| self.hosts[host].alive);
-        held.extend(living.flat_map(|host| self.on_the_way(host)));
         let store = &self.store;
         for entry in entries {
             let is_known = store.is_unread(entry)
@@ -756,7 +741,6 @@ impl World<'_> {
             had_dead_letter: rules.has_dead_letter,
             rules,
             unanswered_read: None,
-            unconfirmed: Vec::new(),
             queue: VecDeque::new(),
             slots: (0..self.scenario.concurrency).map(|_| Slot::Free).collect(),
             backlog: Vec::new(),
@@ -801,7 +785,6 @@ impl World<'_> {
             .partition::<Vec<_>, _>(|&(other, _)| other == host);
         self.awaiting = others;
         held.extend(mine.into_iter().map(|(_, entry)| entry));
-        held.extend(self.on_the_way(host));
         self.excuse(held);
         if let Cause::Killer(killer) = cause
             && isolated == Some(killer)
