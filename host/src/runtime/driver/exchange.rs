@@ -217,6 +217,7 @@ impl Driver {
         let event = Event::Finished {
             key,
             outcome: report.outcome,
+            hold: None,
             is_current: self.monitor.is_current(&report.digest),
             jitter: fastrand::f64(),
         };

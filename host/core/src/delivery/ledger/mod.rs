@@ -321,11 +321,12 @@ impl<J> Ledger<J> {
             Event::Finished {
                 key,
                 outcome,
+                hold,
                 is_current,
                 jitter,
             } => {
                 self.intake.finished(now);
-                self.finished(now, key, outcome, is_current, jitter);
+                self.finished(now, key, outcome, hold, is_current, jitter);
             }
             Event::Acknowledged(keys) => {
                 for key in keys {

@@ -7,6 +7,7 @@
 mod audit;
 mod driver;
 mod executor;
+mod journal;
 mod repair;
 mod scenario;
 mod store;
@@ -225,6 +226,32 @@ fn hunt_lost60() {
         println!("{name}");
         holds(20, |rng| { let mut s = make(rng); s.faults.lost = 60; s });
     }
+}
+
+/// A start that ends with a hold is not charged, and each other start is.
+#[test]
+fn every_promise_holds_where_messages_are_held() {
+    let all = holds(500, Scenario::holding);
+    println!("{all:?}");
+}
+
+#[test]
+fn every_promise_holds_where_messages_are_held_and_groups_are_destroyed() {
+    let all = holds(300, Scenario::holding_regrouped);
+    println!("{all:?}");
+}
+
+/// No recorded call is made again, and no journal is left.
+#[test]
+fn no_recorded_call_is_made_again() {
+    let all = holds(500, Scenario::journaling);
+    println!("{all:?}");
+}
+
+#[test]
+fn no_recorded_call_is_made_again_where_groups_are_destroyed() {
+    let all = holds(300, Scenario::journaling_regrouped);
+    println!("{all:?}");
 }
 
 #[test]

@@ -95,6 +95,7 @@ impl<J> Ledger<J> {
         let counts = AttemptCounts {
             header: delivery.header,
             native: delivery.native,
+            held: delivery.held,
             fresh,
         };
         let lane = match delivery.origin {
@@ -428,6 +429,7 @@ impl<J> Ledger<J> {
         now: Time,
         key: Key,
         outcome: Outcome,
+        hold: Option<Duration>,
         is_current: bool,
         jitter: f64,
     ) {
@@ -480,6 +482,16 @@ impl<J> Ledger<J> {
             };
             held.before = held.counts.native;
             held.lane = Lane::Normal;
+        }
+        // Rule 31.
+        if let (Some(after), Outcome::NackRequeue(_)) = (hold, &outcome)
+            && let Some(counts) = self.holdings.find(key).map(|held| held.counts)
+            && self.settings.policy.limit.may_hold(counts)
+        {
+            self.intake.due_in(now, after);
+            let keep = counts.native;
+            self.settle(key, SettleAction::Hold { keep, after });
+            return;
         }
         let disposition = decide(&outcome, attempt, &self.settings.policy, jitter);
         self.dispose(now, key, disposition);

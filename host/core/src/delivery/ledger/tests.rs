@@ -79,6 +79,7 @@ fn fetched_at(leased: Time, ids: Range<u128>) -> Event<()> {
         origin: Origin::Fresh,
         header: 0,
         native: 1,
+        held: 0,
         turned_away: None,
         job: (),
     });
@@ -107,6 +108,7 @@ fn finished(key: Key, outcome: Outcome) -> Event<()> {
     Event::Finished {
         key,
         outcome,
+        hold: None,
         is_current: true,
         jitter: 0.5,
     }
@@ -117,6 +119,7 @@ fn finished_on_canary(key: Key, outcome: Outcome) -> Event<()> {
     Event::Finished {
         key,
         outcome,
+        hold: None,
         is_current: false,
         jitter: 0.5,
     }
@@ -353,6 +356,7 @@ fn while_paused_a_nack_goes_to_redis_and_a_suspect_keeps_its_mark() {
         },
         header: 0,
         native: 3,
+        held: 0,
         turned_away: None,
         job: (),
     };
@@ -506,6 +510,7 @@ fn a_claim_from_before_a_repeated_settlement_is_confirmed_before_it_is_recorded(
             origin: Origin::Returned,
             header: 0,
             native: 2,
+            held: 0,
             turned_away: None,
             job: (),
         };
@@ -1036,6 +1041,7 @@ fn due_deliveries_leave_the_place_of_orphans_free() {
         origin: Origin::Returned,
         header: 0,
         native: 1,
+        held: 0,
         turned_away: None,
         job: (),
     };

@@ -19,5 +19,5 @@ for i = 6, #ARGV do
     claim({ held }, tonumber(ARGV[4]))
   end
 end
-keep_records(KEYS[2], ARGV[5])
+keep_records(KEYS[2], ARGV[5], 'XX')
 return { claims, trimmed, left }

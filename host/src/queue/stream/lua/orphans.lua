@@ -23,5 +23,5 @@ for i = 7, #ARGV do
     claim({ held }, limit)
   end
 end
-keep_records(KEYS[3], ARGV[6])
+keep_records(KEYS[3], ARGV[6], 'XX')
 return { claims, trimmed }

@@ -17,6 +17,9 @@ pub(super) struct Life {
     numbers: BTreeSet<u32>,
     /// Attempts that asked for another one.
     pub(super) nacks: u32,
+    /// How often its handler has asked for a hold, and how often Redis has counted one.
+    pub(super) asked: u32,
+    pub(super) held: u32,
     pub(super) acked: bool,
     pub(super) dropped: bool,
     /// The hosts whose last start was void, and does not count: what it read had changed.
@@ -149,6 +152,27 @@ impl Audit {
             life.numbers.remove(&life.last[&host]);
             life.open = Some(host);
         }
+    }
+
+    /// Its attempt ended with a hold, which Redis has counted: as if it had not started.
+    pub(super) fn held(&mut self, host: HostId, entry: Entry, held: u32) {
+        let life = &mut self.lives[entry];
+        life.held = held;
+        life.starts -= 1;
+        if let Some(number) = life.last.get(&host) {
+            life.numbers.remove(number);
+        }
+        let most = self.limit.holds_max;
+        self.require(held <= most || self.regrouped, || {
+            format!("message {entry}: held {held} times of {most}")
+        });
+    }
+
+    /// A hold has no answer: it is charged.
+    pub(super) fn charged(&mut self, entry: Entry) {
+        let life = &mut self.lives[entry];
+        life.nacks += 1;
+        life.outside += 1;
     }
 
     /// It did so too often: that is a failure.
@@ -310,7 +334,7 @@ impl Audit {
             )
         });
         if let Some(pending) = store.pending.get(&entry) {
-            let charged = pending.count.saturating_sub(ahead);
+            let charged = pending.count.saturating_sub(ahead + store.held(entry));
             self.require(starts <= charged, || {
                 format!("message {entry}: {starts} starts, and Redis knows of {charged}")
             });
@@ -412,6 +436,11 @@ impl Audit {
             )
         });
         if let Nature::Ack { nacks } = plan.nature {
+            // A hold sends it back among the others like a failure, and so does a call that fails.
+            let nacks = match plan.holds + plan.calls {
+                0 => nacks,
+                _ => life.nacks + life.asked,
+            };
             let harmed = if !scenario.has_killers() {
                 false
             } else if nacks == 0 {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::super::held::State;
 use super::super::{Action, Closed, Delivery, Event, Key, Note, Reply, SettleAction, Time};
 use super::audit::Cause;
+use super::journal::{self, Intended};
 use super::scenario::{Gate, Nature, ms};
 use super::store::{Entry, Handed, HostId, Owner};
 use super::world::{Job, Step, World, entry_of};
@@ -56,6 +57,17 @@ pub(super) enum Command {
     },
     Renew(Vec<Key>),
     Probe,
+    /// Ask the journal before a call, and write its intent.
+    Intend {
+        call: journal::Call,
+        count: u32,
+    },
+    /// Record the answer to a call.
+    Answered {
+        call: journal::Call,
+        answer: u64,
+        is_kept: bool,
+    },
     /// Take back what is missing although its lease lasts.
     BringBack {
         key: Key,
@@ -80,6 +92,8 @@ impl Command {
                 | Self::Acknowledge { .. }
                 | Self::Settle { .. }
                 | Self::BringBack { .. }
+                | Self::Intend { .. }
+                | Self::Answered { .. }
         )
     }
 
@@ -149,6 +163,9 @@ enum Answer {
         mark: u64,
         replies: Vec<(Key, Reply)>,
     },
+    Intended(Intended),
+    /// The answer that the handler sees.
+    Stands(Option<u64>),
     /// There is no such group, or it is another one.
     Missing,
 }
@@ -323,6 +340,7 @@ impl World<'_> {
                     how,
                     Closed::Settled(
                         SettleAction::Park { .. }
+                            | SettleAction::Hold { .. }
                             | SettleAction::HandBack { .. }
                             | SettleAction::Leave { .. }
                     )
@@ -534,7 +552,10 @@ impl World<'_> {
     fn is_missing(&self, mark: u64, command: &Command) -> bool {
         let is_gone = |key: &Key| !self.store.pending.contains_key(&entry_of(*key));
         let is_stranger = match command {
-            Command::Acknowledge { is_late: false, .. } | Command::Repair { .. } => return false,
+            Command::Acknowledge { is_late: false, .. }
+            | Command::Repair { .. }
+            | Command::Answered { .. } => return false,
+            Command::Intend { call, .. } => is_gone(&call.key),
             Command::Record { key, .. }
             | Command::Settle { key, .. }
             | Command::BringBack { key, .. } => is_gone(key),
@@ -679,6 +700,10 @@ impl World<'_> {
                         SettleAction::HandBack { .. } | SettleAction::Leave { .. } if *again => {
                             self.audit.kept_its_charge(entry);
                         }
+                        SettleAction::Hold { .. } => {
+                            self.audit.held(host, entry, self.store.held(entry));
+                            self.audit.parked(entry);
+                        }
                         SettleAction::Park { .. }
                         | SettleAction::HandBack { .. }
                         | SettleAction::Leave { .. } => self.audit.parked(entry),
@@ -695,6 +720,15 @@ impl World<'_> {
                     .collect(),
             ),
             Command::Probe => Answer::Done,
+            Command::Intend { call, count } => {
+                let unknown = self.scenario.unknown;
+                Answer::Intended(self.store.intend(host, *count, call, unknown))
+            }
+            Command::Answered {
+                call,
+                answer,
+                is_kept,
+            } => Answer::Stands(self.perform_answered(*call, *answer, *is_kept)),
             Command::Repair { held, seen } => {
                 let before = self.store.read;
                 if self.store.group.is_none() {
@@ -727,6 +761,7 @@ impl World<'_> {
                 origin: h.origin,
                 header: plans[h.entry].header,
                 native: h.native,
+                held: h.held,
                 turned_away: plans[h.entry].gate.and_then(|gate| gate.at_claim(now)),
                 job: h.entry,
             })
@@ -825,6 +860,16 @@ impl World<'_> {
                 }
                 Event::Settled(key, reply)
             }
+            (Command::Intend { call, .. }, Answer::Intended(intended)) => {
+                self.intended(host, call, intended);
+                return;
+            }
+            (Command::Answered { call, .. }, Answer::Stands(answer)) => {
+                if Rule::AnswersAreRecordedFirst.holds() {
+                    self.sees(host, call, answer);
+                }
+                return;
+            }
             (Command::Probe, Answer::Done) => {
                 self.probed(host);
                 return;
@@ -894,10 +939,15 @@ impl World<'_> {
             Command::Record { .. }
             | Command::Acknowledge { .. }
             | Command::Settle { .. }
-            | Command::BringBack { .. } => {
-                if let Command::Settle { key, .. } = command {
+            | Command::BringBack { .. }
+            | Command::Intend { .. }
+            | Command::Answered { .. } => {
+                if let Command::Settle { key, ref action, .. } = command {
                     // The worker says so before it repeats.
                     self.trace(|| format!("host {host} <- no answer for {key:?}"));
+                    if let SettleAction::Hold { .. } = action {
+                        self.audit.charged(entry_of(key));
+                    }
                     let now = self.now;
                     let h = &mut self.hosts[host];
                     h.ledger.apply(now, Event::Unanswered(key));
@@ -1008,6 +1058,9 @@ impl World<'_> {
 fn sends_away(action: &SettleAction) -> bool {
     matches!(
         action,
-        SettleAction::Park { .. } | SettleAction::HandBack { .. } | SettleAction::Leave { .. }
+        SettleAction::Park { .. }
+            | SettleAction::Hold { .. }
+            | SettleAction::HandBack { .. }
+            | SettleAction::Leave { .. }
     )
 }

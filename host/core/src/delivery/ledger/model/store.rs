@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{Origin, Reply, SettleAction, Time};
+use super::journal::Line;
 use crate::delivery::policy::Reason;
 use crate::delivery::rules::Rule;
 
@@ -35,6 +36,8 @@ pub(super) struct Pending {
 pub(super) struct Handed {
     pub(super) entry: Entry,
     pub(super) native: u32,
+    /// How many of its starts ended with a hold.
+    pub(super) held: u32,
     pub(super) origin: Origin,
     /// For an orphan: whose it was, and whether that one had raised the count.
     pub(super) from: Option<(HostId, bool)>,
@@ -93,6 +96,10 @@ pub(super) struct Store {
     pub(super) fences: BTreeMap<(HostId, Entry), u64>,
     /// What hosts have acknowledged with effects. Redis keeps what the last request of each has.
     acted: BTreeSet<(HostId, Entry)>,
+    /// How many starts of messages ended with a hold (`held`).
+    pub(super) holds: BTreeMap<Entry, u32>,
+    /// The journals of messages: by number of the call.
+    pub(super) journals: BTreeMap<Entry, BTreeMap<u32, Line>>,
     pub(super) deleted: BTreeSet<Entry>,
     pub(super) settled: Vec<(Entry, Fate)>,
     /// The numbers of handlers, and how often each was added to.
@@ -102,7 +109,7 @@ pub(super) struct Store {
     /// Out of memory: only what frees memory passes.
     pub(super) out_of_memory: bool,
     min_idle: Time,
-    /// Claims of what was handed out before have a record.
+    /// Claims of what was parked have a record.
     records: bool,
 }
 
@@ -274,6 +281,7 @@ impl Store {
             handed.push(Handed {
                 entry,
                 native: 1,
+                held: self.held(entry),
                 origin: Origin::Fresh,
                 from: None,
             });
@@ -502,11 +510,17 @@ impl Store {
         }
         if is_late && Rule::LateAcksAreNoted.holds() {
             self.due.remove(&entry);
+            self.forget_journal(entry);
             // Not pending, it may have gone with the consumer of its next owner.
             if held.is_none_or(|held| held.owner != Owner::Host(host)) {
                 self.late.insert(entry);
             }
         }
+    }
+
+    /// How many of its starts ended with a hold.
+    pub(super) fn held(&self, entry: Entry) -> u32 {
+        self.holds.get(&entry).copied().unwrap_or(0)
     }
 
     /// What an attempt reads at its start.
@@ -539,9 +553,9 @@ impl Store {
             },
             action => action.clone(),
         };
-        if let SettleAction::Park { keep, .. } = action
+        if let Some((keep, _)) = action.parking()
             && held.owner == Owner::Parked
-            && held.count == *keep
+            && held.count == keep
         {
             return Reply::Done;
         }
@@ -553,9 +567,12 @@ impl Store {
             return Reply::Stolen;
         }
         match action {
-            SettleAction::Park { keep, after } => {
+            SettleAction::Park { keep, after } | SettleAction::Hold { keep, after } => {
                 if self.drop_deleted(entry) {
                     return Reply::Trimmed;
+                }
+                if let SettleAction::Hold { .. } = action {
+                    *self.holds.entry(entry).or_default() += 1;
                 }
                 let record = Record {
                     at: now + *after,
@@ -604,6 +621,8 @@ impl Store {
                 }
                 self.pending.remove(&entry);
                 self.due.remove(&entry);
+                self.holds.remove(&entry);
+                self.forget_journal(entry);
                 self.acted.insert((host, entry));
                 self.settled.push((entry, Fate::Acted));
             }
@@ -613,12 +632,16 @@ impl Store {
                 }
                 self.pending.remove(&entry);
                 self.due.remove(&entry);
+                self.holds.remove(&entry);
+                self.forget_journal(entry);
                 let fate = Fate::DeadLettered(rejection.reason, rejection.attempts);
                 self.settled.push((entry, fate));
             }
             SettleAction::Discard(rejection) => {
                 self.pending.remove(&entry);
                 self.due.remove(&entry);
+                self.holds.remove(&entry);
+                self.forget_journal(entry);
                 let fate = Fate::Discarded(rejection.reason, rejection.attempts);
                 self.settled.push((entry, fate));
             }
@@ -678,10 +701,13 @@ impl Store {
         held.since = now;
         held.raised = false;
         let native = held.count;
-        self.keep_record(now, entry);
+        if origin == Origin::Returned || self.due.contains_key(&entry) {
+            self.keep_record(now, entry);
+        }
         Some(Handed {
             entry,
             native,
+            held: self.held(entry),
             origin,
             from,
         })
@@ -693,6 +719,7 @@ impl Store {
         if deleted {
             self.pending.remove(&entry);
             self.settled.push((entry, Fate::Trimmed));
+            self.forget_journal(entry);
         }
         deleted
     }

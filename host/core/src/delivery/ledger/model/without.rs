@@ -237,6 +237,8 @@ fn without_a_reserved_slot_a_saturated_host_takes_no_orphans() {
                 published: Time::ZERO,
                 takes: ms(2500),
                 delay: Delay::Backoff,
+                holds: 0,
+                calls: 0,
                 gate: None,
             };
             scenario.plans.push(plan);
@@ -325,6 +327,8 @@ fn a_start_on_an_old_lease_is_a_start_of_what_another_host_owns() {
                 published: Time::ZERO,
                 takes: if place < fast { ms(1) } else { ms(2000) },
                 delay: Delay::Backoff,
+                holds: 0,
+                calls: 0,
                 gate: None,
             })
             .collect();

@@ -10,6 +10,7 @@ use super::super::{Event, FIRST_SHARE, FOR_ORPHANS, Key, Ledger, Mode, Settings,
 use super::audit::{Audit, Cause, Death};
 use super::driver::Call;
 use super::executor::Slot;
+use super::journal::{self, Witnesses};
 use super::scenario::{AHEAD, ORIGIN, Scenario, ms};
 use super::store::{Entry, HostId, Owner, Pending, Store};
 use crate::delivery::attempt::Lane;
@@ -45,6 +46,9 @@ pub(super) enum Step {
     /// The handler starts, and ends.
     Start(HostId, u64),
     End(HostId, u64),
+    /// The request of a call leaves, and its answer comes.
+    Send(HostId, journal::Call),
+    Respond(HostId, journal::Call),
     Reconnect(HostId),
     Probe(HostId),
     DrainOver(HostId),
@@ -93,6 +97,8 @@ pub(super) struct Host {
     pub(super) disturbed: Time,
     /// The numbers that its last attempts have read.
     pub(super) read: HashMap<Entry, (usize, u64)>,
+    /// The counts that its last attempts have.
+    pub(super) counts: HashMap<Entry, u32>,
     /// No instance of the handler can be made until then.
     pub(super) broken_until: Time,
     /// When attempts have ended lately.
@@ -113,6 +119,7 @@ pub(super) struct World<'a> {
     pub(super) calls: HashMap<u64, Call>,
     pub(super) next_token: u64,
     pub(super) healed: bool,
+    pub(super) witnesses: Witnesses,
     steps: BTreeMap<(Time, u64), Step>,
     away_until: Time,
     /// Which change of the rules is in force.
@@ -182,6 +189,7 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
         calls: HashMap::new(),
         next_token: 0,
         healed: false,
+        witnesses: Witnesses::new(),
         steps: BTreeMap::new(),
         away_until: Time::ZERO,
         policy: None,
@@ -267,6 +275,7 @@ impl World<'_> {
         }
         let now = self.now;
         self.audit.finish(self.scenario, &self.store, now);
+        self.check_journals();
         let pending = self.store.pending.keys();
         let is_over = |entry: &&Entry| {
             let life = &self.audit.lives[**entry];
@@ -405,6 +414,8 @@ impl World<'_> {
             Step::Deny(host, key) => self.deny(host, key),
             Step::Start(host, token) => self.start(host, token),
             Step::End(host, token) => self.end_attempt(host, token),
+            Step::Send(host, call) => self.send(host, call),
+            Step::Respond(host, call) => self.respond(host, call),
             Step::Reconnect(host) => self.reconnect(host),
             Step::Probe(host) => self.probe(host),
             Step::DrainOver(host) => self.kill(host, Cause::Outside),
@@ -443,6 +454,8 @@ impl World<'_> {
             | Step::Deny(host, _)
             | Step::Start(host, _)
             | Step::End(host, _)
+            | Step::Send(host, _)
+            | Step::Respond(host, _)
             | Step::Reconnect(host)
             | Step::Probe(host)
             | Step::Policy(host)
@@ -750,6 +763,7 @@ impl World<'_> {
             unanswered: HashSet::new(),
             disturbed: Time::ZERO,
             read: HashMap::new(),
+            counts: HashMap::new(),
             broken_until: Time::ZERO,
             ended: VecDeque::new(),
             hoards: None,

@@ -30,16 +30,18 @@ local function claim(held, limit, ...)
   end
   return beyond
 end
--- Each claim gets a record in the set of parked deliveries, which comes up after so many milliseconds. It stays until
--- a renewal, a start or a settlement shows that the host knows the claim. If the answer is lost, and the group or the
--- consumer with it, only the record knows the message.
-local function keep_records(parked, ms)
-  local records = { 'ZADD', parked }
+-- The records of the claims in the set of parked deliveries come up after so many milliseconds. They stay until a
+-- renewal, a start or a settlement shows that the host knows the claim. If the answer is lost, and the group or the
+-- consumer with it, only the record knows the message. Orphans have one only if they were parked, and have not started
+-- since ('XX'): one that comes back from its record is no suspect.
+local function keep_records(parked, ms, ...)
+  local records = { 'ZADD', parked, ... }
+  local least = #records
   for _, taken in ipairs(claims) do
     records[#records + 1] = due_time(now + ms, taken[2], TAKEN)
     records[#records + 1] = taken[1]
   end
-  if #records > 2 then
+  if #records > least then
     redis.pcall(unpack(records))
   end
 end
