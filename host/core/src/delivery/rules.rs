@@ -87,9 +87,6 @@ pub(crate) enum Rule {
     /// 32: the intent of a call is written before the request leaves.
     #[cfg(test)]
     IntentsComeFirst,
-    /// 32: an intent is written only for the owner of the delivery with the count of its attempt.
-    #[cfg(test)]
-    IntentsCheckTheCount,
     /// 33: an answer is recorded before the handler sees it.
     #[cfg(test)]
     AnswersAreRecordedFirst,

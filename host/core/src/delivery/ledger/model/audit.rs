@@ -158,10 +158,14 @@ impl Audit {
     pub(super) fn held(&mut self, host: HostId, entry: Entry, held: u32) {
         let life = &mut self.lives[entry];
         life.held = held;
-        life.starts -= 1;
+        let is_first = life.starts > 0;
+        life.starts = life.starts.saturating_sub(1);
         if let Some(number) = life.last.get(&host) {
             life.numbers.remove(number);
         }
+        self.require(is_first || self.regrouped, || {
+            format!("message {entry}: it was held more often than it started")
+        });
         let most = self.limit.holds_max;
         self.require(held <= most || self.regrouped, || {
             format!("message {entry}: held {held} times of {most}")

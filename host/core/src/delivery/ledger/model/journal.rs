@@ -71,10 +71,9 @@ impl Store {
         unknown: Unknown,
     ) -> Intended {
         let entry = entry_of(call.key);
-        let owns = self.pending.get(&entry).is_some_and(|held| {
-            let is_count = held.count == count || !Rule::IntentsCheckTheCount.holds();
-            held.owner == Owner::Host(host) && is_count
-        });
+        // No run has shown that the count must be asked for, too: one attempt at a time runs on a host.
+        let owner = self.pending.get(&entry).filter(|held| held.count == count);
+        let owns = owner.is_some_and(|held| held.owner == Owner::Host(host));
         if !owns || self.out_of_memory {
             return Intended::Lost;
         }
