@@ -277,6 +277,7 @@ fn take_through(ledger: &mut Ledger<()>, batch: usize) {
         origin: Origin::Fresh,
         header: 0,
         native: 1,
+        held: 0,
         turned_away: None,
         job: (),
     });

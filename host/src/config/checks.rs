@@ -494,6 +494,7 @@ impl Collected {
                 cap: cap.map(Into::into),
                 accounting: self.or_default(&queue::ATTEMPT_ACCOUNTING),
                 at_most_once: false,
+                holds_max: 0,
             },
             on_cap,
             on_fault: self.or_default(&failures::ON_FAULT),

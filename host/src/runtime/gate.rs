@@ -81,6 +81,7 @@ impl Gate {
             origin: claim.origin,
             header: claim.header,
             native: claim.native,
+            held: 0,
             turned_away,
             job: Job::new(claim, expires_at_ms),
         }

@@ -198,7 +198,9 @@ impl Reporter {
             Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => {
                 self.metrics.acknowledged(1);
             }
-            Closed::Settled(SettleAction::Park { after, .. }) => {
+            Closed::Settled(
+                SettleAction::Park { after, .. } | SettleAction::Hold { after, .. },
+            ) => {
                 let requeue = Disposition::Requeue { delay: after };
                 self.metrics.disposition(&requeue);
                 line!(debug, delay_ms = millis(after), "requeued");

@@ -286,6 +286,7 @@ impl Rig {
                         cap,
                         accounting: Accounting::Lazy,
                         at_most_once: false,
+                        holds_max: 0,
                     },
                     on_cap: OnCap::DeadLetter,
                     on_fault,

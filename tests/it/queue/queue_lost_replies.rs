@@ -311,6 +311,8 @@ async fn what_was_taken_without_an_answer_outlives_its_group() {
         let taken = other.take_due(9).await.unwrap();
         assert_eq!(taken.claims.len(), 1, "cut after {after}");
         assert_eq!((taken.claims[0].id, taken.claims[0].native), (claim.id, 3));
+        let taken = [record(&claim, 3, 4)];
+        assert_eq!(other.record(&taken).await.unwrap(), [Reply::Done]);
         assert_eq!(scene.parked().await, 0);
         cut.assert_cut(1);
     }

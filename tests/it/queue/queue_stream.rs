@@ -270,9 +270,11 @@ async fn a_due_time_goes_with_its_delivery_and_waits_while_another_host_has_it()
     assert_eq!(scene.parked().await, 1);
     scene.assert_held(claims[1].id, "somebody", 1).await;
     assert_eq!(host.backlog().await.unwrap().pending, 1);
-    // The next host that claims it says that it knows it.
+    // It goes with the next start.
     scene.give("somebody", claims[1].id, 1, 60_000).await;
     assert_eq!(orphaned(&host, 9).await.len(), 1);
+    assert_eq!(scene.parked().await, 1);
+    host.record(&[record(&claims[1], 1, 2)]).await.unwrap();
     assert_eq!(scene.parked().await, 0);
 }
 

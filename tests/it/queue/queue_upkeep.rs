@@ -6,14 +6,14 @@ use std::time::Duration;
 use hostler::queue::dead_letter_queue::DeadLetterQueue;
 use hostler::queue::inspect::{self, Report};
 use hostler::queue::stream::{PARKED_CONSUMER, Retention, StreamOptions, StreamQueue};
-use hostler::queue::{Backlog, Claim, Queue, Repaired, Reply, Sweep};
+use hostler::queue::{Backlog, Claim, Queue, Repaired, Reply, SettleAction, Sweep};
 use hostler::redis::Class;
 
 use crate::queue::queue_faults::every_step;
 use crate::queue::queue_scene::{
-    DEAD, FENCES, GROUP, KEY, PARKED, Scene, connector, dead_letter, options, park, text,
+    DEAD, FENCES, GROUP, KEY, PARKED, Scene, connector, dead_letter, due, options, park, text,
 };
-use crate::scene::{fetch, is_empty, orphaned, record, settled, settlement};
+use crate::scene::{discard, fetch, is_empty, orphaned, record, settled, settlement};
 
 async fn retaining(scene: &Scene, retention: Retention) -> StreamQueue {
     let options = StreamOptions {
@@ -244,6 +244,7 @@ async fn what_is_acknowledged_or_deleted_by_hand_while_it_is_parked_does_not_com
     let taken = host.take_due(9).await.unwrap();
     assert_eq!((taken.claims.len(), taken.trimmed), (1, 1));
     assert_eq!(taken.claims[0].id, claims[2].id);
+    host.record(&[record(&claims[2], 1, 2)]).await.unwrap();
     assert_eq!(scene.parked().await, 0);
 }
 
@@ -488,7 +489,8 @@ async fn what_is_parked_outlives_its_consumer_with_its_count_and_is_not_trimmed_
         host.maintain().await.unwrap();
         scene.assert_held(claims[1].id, PARKED_CONSUMER, 0).await;
         assert_eq!(scene.length(KEY).await, 2);
-        assert_eq!(scene.parked().await, 1);
+        // One is taken, and not started.
+        assert_eq!(scene.parked().await, 2);
         assert_eq!(lost + host.take_due(9).await.unwrap().trimmed, 1);
     }
 }
@@ -497,28 +499,99 @@ async fn what_is_parked_outlives_its_consumer_with_its_count_and_is_not_trimmed_
 async fn what_a_host_holds_outlives_its_consumer_unless_it_was_acknowledged_late() {
     let scene = Scene::new().await;
     let (host, late) = (scene.host().await, scene.host().await);
-    let theirs = scene.read(&late, &["acked late"]).await;
-    scene.age(&late, theirs[0].id, 1).await;
+    let theirs = ["acked late", "acked while it is missing"];
+    let theirs = scene.read(&late, &theirs).await;
+    for claim in &theirs {
+        scene.age(&late, claim.id, 1).await;
+    }
     let taken = orphaned(&host, 9).await;
     let claims = scene.read(&host, &["held", "started", "trimmed"]).await;
     host.record(&[record(&claims[1], 1, 2)]).await.unwrap();
-    late.acknowledge_late(&theirs).await.unwrap();
+    late.acknowledge_late(&theirs[..1]).await.unwrap();
     delete_consumer(&scene, host.consumer()).await;
+    late.acknowledge_late(&theirs[1..]).await.unwrap();
     let id = text(claims[2].id);
     scene.raw.ask(&format!("XDEL {KEY} {id}")).await;
     let held = [
         (Arc::clone(&taken[0]), 1),
+        (Arc::clone(&taken[1]), 1),
         (Arc::clone(&claims[0]), 1),
         (Arc::clone(&claims[1]), 2),
         (Arc::clone(&claims[2]), 1),
     ];
     let gone = vec![Reply::Gone; 3];
     assert_eq!(host.renew(&claims).await.unwrap(), gone);
-    let back = [Reply::Gone, Reply::Done, Reply::Done, Reply::Trimmed];
+    let back = [
+        Reply::Gone,
+        Reply::Gone,
+        Reply::Done,
+        Reply::Done,
+        Reply::Trimmed,
+    ];
     assert_eq!(host.bring_back(&held).await.unwrap(), back);
     scene.assert_held(claims[0].id, host.consumer(), 1).await;
     scene.assert_held(claims[1].id, host.consumer(), 2).await;
     assert_eq!(scene.pending().await.len(), 2);
+}
+
+/// A host has taken what was due, and dies before its start; a cleaner deletes its consumer.
+#[tokio::test]
+async fn what_was_taken_and_not_started_outlives_its_host_and_its_consumer() {
+    let scene = Scene::new().await;
+    let (host, other) = (scene.host().await, scene.host().await);
+    let claims = scene.read(&host, &["taken", "started"]).await;
+    for claim in &claims {
+        settled(&host, claim, 1, park(1, Duration::ZERO)).await;
+    }
+    assert_eq!(due(&host, 9).await.len(), 2);
+    host.record(&[record(&claims[1], 1, 2)]).await.unwrap();
+    delete_consumer(&scene, host.consumer()).await;
+    assert_eq!(scene.parked().await, 1);
+    let id = text(claims[0].id);
+    let score = scene.raw.text(&format!("ZSCORE {PARKED} {id}")).await;
+    let (_, count) = score.split_once('.').unwrap();
+    let now = scene.now_ms().await - 1;
+    let add = format!("ZADD {PARKED} {now}.{count} {id}");
+    scene.raw.ask(&add).await;
+    let back = due(&other, 9).await;
+    assert_eq!(back.len(), 1);
+    assert_eq!((back[0].id, back[0].native), (claims[0].id, 1));
+}
+
+/// Else the record would bring back a delivery that is settled.
+#[tokio::test]
+async fn the_record_of_what_was_taken_goes_with_each_way_out_before_a_start() {
+    for way in 0..5 {
+        let (scene, host, claims) = Scene::reading(&["a", "b"]).await;
+        for claim in &claims {
+            settled(&host, claim, 1, park(1, Duration::ZERO)).await;
+        }
+        let taken = due(&host, 9).await;
+        assert_eq!(scene.parked().await, 2);
+        let step = match way {
+            0 => dead_letter(),
+            1 => discard(),
+            2 => SettleAction::Acknowledge,
+            3 => {
+                host.acknowledge_late(&taken).await.unwrap();
+                assert_eq!(scene.parked().await, 0);
+                continue;
+            }
+            _ => {
+                scene.obstruct(PARKED).await;
+                let both = [record(&taken[0], 1, 2), record(&taken[1], 1, 2)];
+                // It has written: it is not refused.
+                let done = vec![Reply::Done; 2];
+                assert_eq!(host.record(&both).await.unwrap(), done);
+                continue;
+            }
+        };
+        for claim in &taken {
+            settled(&host, claim, 1, step.clone()).await;
+        }
+        assert_eq!(scene.parked().await, 0, "{step:?}");
+        assert!(scene.pending().await.is_empty(), "{step:?}");
+    }
 }
 
 #[tokio::test]

@@ -28,6 +28,8 @@ pub struct DeliveryLimit {
     pub accounting: Accounting,
     /// The queue forgets what it hands out: a message starts once, and cannot go back.
     pub at_most_once: bool,
+    /// How often a message may be held. Beyond that, a hold is charged like any other failure.
+    pub holds_max: u32,
 }
 
 /// The counts of one delivery.
@@ -35,8 +37,10 @@ pub struct DeliveryLimit {
 pub struct AttemptCounts {
     /// Starts charged before the message came to this queue.
     pub header: u32,
-    /// The count that Redis keeps.
+    /// The count that Redis keeps. It never falls because of a hold.
     pub native: u32,
+    /// How many of its starts ended with a hold: they are not charged.
+    pub held: u32,
     /// Handed out for the first time, and not started yet. Under [`Accounting::Lazy`] its native count
     /// of 1 stands for the start that is still to come.
     pub fresh: bool,
@@ -104,13 +108,19 @@ impl DeliveryLimit {
 
     /// The starts that this queue has charged.
     fn charged(&self, counts: AttemptCounts) -> u32 {
-        if self.runs_ahead(counts.header) {
+        let charged = if self.runs_ahead(counts.header) {
             counts.native.saturating_sub(1)
         } else if counts.fresh {
             0
         } else {
             counts.native
-        }
+        };
+        charged.saturating_sub(counts.held)
+    }
+
+    /// Whether a start with these counts may end with another hold.
+    pub fn may_hold(&self, counts: AttemptCounts) -> bool {
+        !self.at_most_once && counts.held < self.holds_max && Rule::HoldsAreFree.holds()
     }
 
     /// The starts charged to a message so far, including those of its header.
@@ -134,7 +144,10 @@ impl DeliveryLimit {
             };
         }
         let ahead = u32::from(self.runs_ahead(counts.header));
-        let write = charged.saturating_add(1).saturating_add(ahead);
+        let write = charged
+            .saturating_add(1)
+            .saturating_add(ahead)
+            .saturating_add(counts.held);
         NextStart::Start(Start {
             attempt: counts.header.saturating_add(charged).saturating_add(1),
             record: (write != counts.native).then_some(write),
@@ -169,6 +182,7 @@ mod tests {
         AttemptCounts {
             header,
             native,
+            held: 0,
             fresh,
         }
     }
@@ -312,6 +326,7 @@ mod tests {
             cap,
             accounting,
             at_most_once: false,
+            holds_max: 0,
         })
     }
 

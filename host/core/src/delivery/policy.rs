@@ -364,6 +364,7 @@ mod tests {
                                     cap,
                                     accounting,
                                     at_most_once: false,
+                                    holds_max: 0,
                                 },
                                 on_cap,
                                 on_fault,

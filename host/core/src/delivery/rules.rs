@@ -80,6 +80,25 @@ pub(crate) enum Rule {
     RerunsAreUncharged,
     /// 25: effects that a key of another type refuses are a failure of their attempt.
     UnfitEffectsFail,
+    /// 31: a start that ends with a hold is not charged.
+    HoldsAreFree,
+    /// 31: a hold without an answer is charged.
+    UnansweredHoldsAreCharged,
+    /// 32: the intent of a call is written before the request leaves.
+    #[cfg(test)]
+    IntentsComeFirst,
+    /// 33: an answer is recorded before the handler sees it.
+    #[cfg(test)]
+    AnswersAreRecordedFirst,
+    /// 33: the first answer stands.
+    #[cfg(test)]
+    FirstAnswerStands,
+    /// 34: an intent that another attempt has found open is never removed: only an answer takes its place.
+    #[cfg(test)]
+    OpenIntentsStay,
+    /// 35: a message that leaves its queue takes its journal along.
+    #[cfg(test)]
+    ExitsTakeTheJournal,
     /// 30: when attempts become slow, messages that a host does not start soon go back.
     ExcessGoesBack,
     /// 19: deliveries that were parked in an earlier group are parked again.

@@ -300,6 +300,7 @@ pub(super) async fn settle<Q: AtLeastOnce>(
         match &settlement.action {
             SettleAction::Acknowledge => done.push(place),
             SettleAction::Park { .. }
+            | SettleAction::Hold { .. }
             | SettleAction::HandBack { .. }
             | SettleAction::Leave { .. } => away.push(place),
             SettleAction::Discard(_) => discarded.push(place),

@@ -2,14 +2,13 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use redis::{Cmd, Value, cmd};
 
 use super::{FROM_START, PARKED_CONSUMER, StreamQueue, Traits};
-use crate::calls::{self, all_of};
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::delivery::millis::millis;
 use crate::queue::at_least_once::AtLeastOnce;
@@ -196,7 +195,6 @@ impl StreamQueue {
     /// several run in one round trip.
     pub(super) async fn claim_parked(&self, max: usize) -> Result<Taken, Error> {
         let script = &scripts::TAKE_DUE;
-        self.confirm().await?;
         let Some(bytes) = self.base.bounds.for_old() else {
             return Ok(Taken::default());
         };
@@ -213,14 +211,14 @@ impl StreamQueue {
                 let mut call = self.call_in_epoch(script, &[&self.parked]);
                 call.arg(PARKED_CONSUMER)
                     .arg(UNPARKED_CONSUMER)
-                    .arg(self.unknown_for())
+                    .arg(self.records_last())
                     .arg(count)
                     .arg(bytes.div_ceil(calls));
                 call
             })
             .collect();
         let sent = Instant::now();
-        let (mut taken, mut known) = (Taken::default(), Vec::new());
+        let mut taken = Taken::default();
         let answers = self.base.commands.run_all(script, calls).await;
         for answer in self.answer(answers)? {
             let reply = reply::accepted(script.name(), answer).map_err(|error| self.about(error));
@@ -229,74 +227,21 @@ impl StreamQueue {
                 Err(_) if !taken.claims.is_empty() || taken.trimmed > 0 => break,
                 reply => reply?,
             };
-            let [claims, trimmed, wait, until] = reply::tuple(script.name(), reply)?;
-            let until: Option<u64> = reply::text(script.name(), until)?.parse().ok();
+            let [claims, trimmed, wait] = reply::tuple(script.name(), reply)?;
             let before = taken.claims.len();
             self.add(script, claims, &trimmed, |_| Origin::Returned, &mut taken)?;
-            let new = &taken.claims[before..];
-            known.extend(new.iter().map(|claim| (claim.id, until)));
             taken.next_due = next_due(script, &wait)?;
             let is_full = taken.claims.len() - before >= CLAIMS_MAX;
             self.many_due.store(is_full, Ordering::Relaxed);
         }
         self.base.bounds.answered(&taken.claims, sent.elapsed());
-        self.know(sent, known).await;
         Ok(taken)
     }
 
-    /// For how long a claim may be unknown to its host, in ms: then another host has taken it for an orphan, or
-    /// this one has adopted it.
-    fn unknown_for(&self) -> u64 {
+    /// After how long the record of a claim comes up again, in ms: no lease
+    /// lasts as long that was confirmed before.
+    fn records_last(&self) -> u64 {
         2 * millis(self.base.terms.largest())
-    }
-
-    /// This host knows these claims: the records that they were taken from go, before anything can settle the
-    /// deliveries. Where Redis does not answer, that is tried again before the next claim.
-    ///
-    /// Dies here: a record of a claimed delivery is left. If others settle the delivery, it comes again.
-    pub(super) async fn know(&self, sent: Instant, claims: Vec<(DeliveryId, Option<u64>)>) {
-        // After so long it may have gone with this host's consumer, and only its record brings it back.
-        let is_old = || sent.elapsed() >= self.options.min_idle / 2;
-        let doubtful = |(id, until): (_, Option<u64>)| (id, until.filter(|_| !is_old()));
-        self.unconfirmed().extend(claims.into_iter().map(doubtful));
-        if let Err(error) = self.confirm().await {
-            tracing::debug!(%error, "records of taken deliveries could not be removed: the next look tries again");
-            let mut unconfirmed = self.unconfirmed();
-            unconfirmed
-                .iter_mut()
-                .for_each(|claim| *claim = doubtful(*claim));
-        }
-    }
-
-    pub(super) async fn confirm(&self) -> Result<(), Error> {
-        let script = &scripts::CONFIRM;
-        let known = self.unconfirmed().clone();
-        if known.is_empty() {
-            return Ok(());
-        }
-        let call = self.call(script, &[&self.parked]);
-        let batches = self.batches(
-            &all_of(&known),
-            call,
-            |place| known[place].0,
-            |place, call| {
-                let until = known[place].1;
-                call.arg(until.map_or_else(String::new, |until| until.to_string()));
-            },
-        );
-        for (_, answer) in calls::answers(&self.base.commands, script, batches).await? {
-            answer.map_err(|error| self.about(error))?;
-        }
-        let known: HashSet<_> = known.into_iter().collect();
-        self.unconfirmed().retain(|id| !known.contains(id));
-        Ok(())
-    }
-
-    fn unconfirmed(&self) -> MutexGuard<'_, Vec<(DeliveryId, Option<u64>)>> {
-        // Whole values: a panic elsewhere leaves nothing half-written.
-        self.unconfirmed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Append messages to the stream that were published for later and are due: any host does it, for
@@ -344,10 +289,11 @@ impl StreamQueue {
             let Some(bytes) = self.room(max, taken) else {
                 break;
             };
-            let mut call = self.call(script, &[self.base.terms.key()]);
+            let mut call = self.call(script, &[self.base.terms.key(), &self.parked]);
             call.arg(millis(self.options.min_idle))
                 .arg(max - taken.claims.len())
-                .arg(bytes);
+                .arg(bytes)
+                .arg(self.records_last());
             for name in names {
                 call.arg(name.as_ref());
             }
@@ -422,8 +368,9 @@ impl StreamQueue {
             return Ok(());
         }
         let script = &scripts::ADOPT;
-        let mut call = self.call(script, &[]);
-        call.arg(idle).arg(bytes).arg(unknown);
+        let mut call = self.call(script, &[&self.parked]);
+        call.arg(idle).arg(bytes).arg(self.records_last());
+        call.arg(unknown);
         let reply = self.take(script, &call).await?;
         let [claims, trimmed, left] = reply::tuple(script.name(), reply)?;
         let left = reply::text(script.name(), left)?;
@@ -475,7 +422,7 @@ impl StreamQueue {
             .arg(SWEEP_PAGE)
             .arg(max - taken.claims.len())
             .arg(bytes)
-            .arg(self.unknown_for());
+            .arg(self.records_last());
         let reply = self.take(script, &call).await?;
         let [claims, trimmed, next] = reply::tuple(script.name(), reply)?;
         self.cursors().sweep = reply::text(script.name(), next)?;

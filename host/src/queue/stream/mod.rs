@@ -74,9 +74,6 @@ pub struct StreamQueue {
     cursors: Mutex<Cursors>,
     /// Parked deliveries whose entries were found deleted, and that are not reported yet.
     trimmed: AtomicU64,
-    /// Deliveries that this host has claimed, and whose records may still be there: until when they say so, in
-    /// epoch ms.
-    unconfirmed: Mutex<Vec<(DeliveryId, Option<u64>)>>,
     /// Entries that a fetch did not keep, and that are not known to have gone back.
     returning: Mutex<Vec<Settlement>>,
     /// When the group was last seen to hold nothing.
@@ -229,7 +226,6 @@ impl StreamQueue {
                 epoch: String::new(),
             }),
             trimmed: AtomicU64::new(0),
-            unconfirmed: Mutex::default(),
             returning: Mutex::default(),
             unheld: Mutex::default(),
             waited_in_vain: AtomicBool::new(false),
@@ -604,7 +600,6 @@ impl Queue for StreamQueue {
         if !self.base.terms.stay(&self.base.commands).await? {
             return Ok(taken);
         }
-        self.confirm().await?;
         let mut known = Some(consumers);
         self.adopt_own(max, holds, &mut taken).await?;
         let until = Instant::now() + SCAN_TIME;
@@ -632,8 +627,6 @@ impl Queue for StreamQueue {
             self.base.bounds.answered(new, sent.elapsed());
             found = !new.is_empty() && Instant::now() < until;
         }
-        let known = taken.claims.iter().map(|claim| (claim.id, None)).collect();
-        self.know(Instant::now(), known).await;
         Ok(taken)
     }
 
@@ -647,7 +640,7 @@ impl Queue for StreamQueue {
 
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
         let script = &scripts::RECORD;
-        let call = self.call_in_epoch(script, &[]);
+        let call = self.call_in_epoch(script, &[&self.parked]);
         let id = |place: usize| records[place].claim.id;
         let batches = self.batches(&all_of(records), call, id, |place, call| {
             call.arg(records[place].expect).arg(records[place].write);
@@ -676,7 +669,7 @@ impl Queue for StreamQueue {
     async fn acknowledge_late(&self, claims: &[Arc<Claim>]) -> Result<(), Error> {
         let script = &scripts::ACKNOWLEDGE_LATE;
         let mut call = self.call(script, &[&self.late, &self.parked]);
-        call.arg(PARKED_CONSUMER).arg(LATE_MS).arg(LATE_MAX);
+        call.arg(LATE_MS).arg(LATE_MAX);
         let id = |place: usize| claims[place].id;
         let batches = self.batches(&all_of(claims), call, id, |_, _| {});
         for (_, answer) in calls::answers(&self.base.commands, script, batches).await? {
@@ -687,7 +680,7 @@ impl Queue for StreamQueue {
 
     async fn bring_back(&self, held: &[(Arc<Claim>, u32)]) -> Result<Vec<Reply>, Error> {
         let script = &scripts::READOPT;
-        let mut keys = vec![self.late.as_str()];
+        let mut keys = vec![self.late.as_str(), &self.parked];
         if self.options.checks_acks() {
             keys.push(&self.acted);
         }
@@ -709,7 +702,7 @@ impl Queue for StreamQueue {
     async fn renew(&self, claims: &[Arc<Claim>]) -> Result<Vec<Reply>, Error> {
         self.base.terms.stay_known(&self.base.commands).await?;
         let script = &scripts::RENEW;
-        let call = self.call_in_epoch(script, &[]);
+        let call = self.call_in_epoch(script, &[&self.parked]);
         let id = |place: usize| claims[place].id;
         let batches = self.batches(&all_of(claims), call, id, |_, _| {});
         let mut replies = vec![None; claims.len()];

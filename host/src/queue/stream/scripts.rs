@@ -47,16 +47,14 @@ scripts! {
     FETCH = [TIME, KEPT, MISSING, STEP] "fetch";
     /// Take back parked deliveries that are due.
     TAKE_DUE = [TIME, DUE, KEPT, MISSING, INFO, IDS, DELIVERED, UNREAD, EPOCH, PENDING, STEP, CLAIM] "take_due";
-    /// Remove the records of deliveries that this host knows to have claimed.
-    CONFIRM = [ALLOW_OOM, KEPT, EPOCH, PENDING] "confirm";
     /// Take back parked deliveries without a due time.
     SWEEP = [TIME, KEPT, CLAIM] "sweep";
     /// Claim orphans.
-    ORPHANS = [TIME, TERMS, CLAIM] "orphans";
+    ORPHANS = [TIME, TERMS, KEPT, CLAIM] "orphans";
     /// Renew deliveries whose last renewal lies ahead of the clock.
     COUNT_FROM_NOW = [] "count_from_now";
     /// Read own deliveries again after a lost reply.
-    ADOPT = [CLAIM] "adopt";
+    ADOPT = [TIME, KEPT, CLAIM] "adopt";
     /// Count what waits.
     BACKLOG = [INFO, BEHIND] "backlog";
     /// Trim what every group acknowledged, or to a length.

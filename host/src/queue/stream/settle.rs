@@ -118,7 +118,7 @@ impl AtLeastOnce for StreamQueue {
         replies: &mut Replies,
     ) -> Result<(), Error> {
         let script = &scripts::DISCARD;
-        let call = self.call_in_epoch(script, &[]);
+        let call = self.call_in_epoch(script, &[&self.parked]);
         let id = |place: usize| settlements[place].claim.id;
         let batches = self.batches(places, call, id, |place, call| {
             call.arg(settlements[place].count);
@@ -128,8 +128,8 @@ impl AtLeastOnce for StreamQueue {
     }
 
     fn acknowledge_call(&self, script: &'static Script, keys: &[&str]) -> (Cmd, usize) {
-        let keys = [&[self.acted.as_str(), &self.written], keys].concat();
-        (self.call_in_epoch(script, &keys), 3)
+        let keys = [&[self.acted.as_str(), &self.written, &self.parked], keys].concat();
+        (self.call_in_epoch(script, &keys), 4)
     }
 
     fn acknowledge_arguments(&self, call: &mut Cmd) {
@@ -158,7 +158,7 @@ impl AtLeastOnce for StreamQueue {
     }
 
     fn dead_letter_call(&self, key: &str) -> Cmd {
-        self.call_in_epoch(&scripts::DEAD_LETTER, &[key])
+        self.call_in_epoch(&scripts::DEAD_LETTER, &[key, &self.parked])
     }
 
     fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd) {
@@ -171,7 +171,7 @@ impl AtLeastOnce for StreamQueue {
         key: &str,
     ) -> Option<(&'static Script, Cmd)> {
         let script = &scripts::DISCARD_COPIED;
-        let mut call = self.call_in_epoch(script, &[key]);
+        let mut call = self.call_in_epoch(script, &[key, &self.parked]);
         let id = entry_id(settlement.claim.id);
         let (name, value) = header_field(dead_letter::SOURCE_ID.as_bytes(), id.clone().into());
         call.arg(id)

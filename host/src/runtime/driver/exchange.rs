@@ -218,6 +218,7 @@ impl Driver {
             key,
             outcome: report.outcome,
             told: report.told,
+            hold: None,
             is_current: self.monitor.is_current(&report.digest),
             jitter: fastrand::f64(),
         };

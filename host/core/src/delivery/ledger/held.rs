@@ -122,6 +122,7 @@ impl Sent {
                 | SettleAction::DeadLetter(_)
                 | SettleAction::Discard(_) => true,
                 SettleAction::Park { .. }
+                | SettleAction::Hold { .. }
                 | SettleAction::HandBack { .. }
                 | SettleAction::Leave { .. } => false,
             },

@@ -55,7 +55,7 @@ use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::policy::Policy;
 use crate::delivery::rules::Rule;
-use held::{Holdings, Sent, State};
+use held::{Held, Holdings, Sent, State};
 use intake::Intake;
 
 /// With more unconfirmed settlements than this, the host reads nothing: Redis is slower than the
@@ -102,8 +102,8 @@ pub struct Ledger<J> {
     /// When a repeated settlement last sent a delivery away. It may have come after a claim whose answer is still
     /// on its way.
     sent_away_again: Option<Time>,
-    /// What was settled last, or went away, with the times.
-    settled_last: VecDeque<(Time, DeliveryId)>,
+    /// What was settled last, or went away, with the times; whether it was settled for good.
+    settled_last: VecDeque<(Time, DeliveryId, bool)>,
     out: Vec<Action<J>>,
 }
 
@@ -229,8 +229,15 @@ impl<J> Ledger<J> {
         leased.map(|leased| leased + self.settings.min_idle)
     }
 
+    /// Whether an acknowledgement of this delivery needs no check: no other host can have taken it up to now, and it
+    /// has no record among the parked deliveries, because it started here.
+    pub fn acks_plainly(&self, now: Time, key: Key) -> bool {
+        let has_started = |held: &Held<J>| held.counts.fresh || held.last.attempt > 0;
+        self.is_sure(now, key) && self.holdings.find(key).is_some_and(has_started)
+    }
+
     /// Whether no other host can have taken this delivery up to now.
-    pub fn is_sure(&self, now: Time, key: Key) -> bool {
+    fn is_sure(&self, now: Time, key: Key) -> bool {
         self.holdings.find(key).is_some_and(|held| {
             held.lost.is_none() && now.saturating_sub(held.leased) < self.settings.min_idle
         })
@@ -315,12 +322,13 @@ impl<J> Ledger<J> {
                 key,
                 outcome,
                 told,
+                hold,
                 is_current,
                 jitter,
             } => {
                 self.intake.finished(now);
                 let ended = (outcome, told.as_deref());
-                self.finished(now, key, ended, is_current, jitter);
+                self.finished(now, key, ended, hold, is_current, jitter);
             }
             Event::Acknowledged(keys) => {
                 for key in keys {

@@ -85,12 +85,17 @@ impl<J> Ledger<J> {
     fn hold(&mut self, now: Time, leased: Time, delivery: Delivery<J>) {
         let limit = self.settings.policy.limit;
         let fresh = delivery.origin == Origin::Fresh;
-        // This host may have adopted an own one, and have settled it, or sent it away, since.
-        let is_unsure = matches!(delivery.origin, Origin::Orphan { .. })
-            && self.may_have_settled(delivery.id, leased);
+        // This host may have adopted an own one, and have settled it, or sent it away, since. An earlier attempt of
+        // this host may have acknowledged late what it takes back now.
+        let is_unsure = match delivery.origin {
+            Origin::Fresh => false,
+            Origin::Returned => self.may_have_settled(delivery.id, leased, true),
+            Origin::Orphan { .. } => self.may_have_settled(delivery.id, leased, false),
+        };
         let counts = AttemptCounts {
             header: delivery.header,
             native: delivery.native,
+            held: delivery.held,
             fresh,
         };
         let lane = match delivery.origin {
@@ -424,6 +429,7 @@ impl<J> Ledger<J> {
         now: Time,
         key: Key,
         (outcome, told): (Outcome, Option<&str>),
+        hold: Option<Duration>,
         is_current: bool,
         jitter: f64,
     ) {
@@ -476,6 +482,16 @@ impl<J> Ledger<J> {
             };
             held.before = held.counts.native;
             held.lane = Lane::Normal;
+        }
+        // Rule 31.
+        if let (Some(after), Outcome::NackRequeue(_)) = (hold, &outcome)
+            && let Some(counts) = self.holdings.find(key).map(|held| held.counts)
+            && self.settings.policy.limit.may_hold(counts)
+        {
+            self.intake.due_in(now, after);
+            let keep = counts.native;
+            self.settle(key, SettleAction::Hold { keep, after });
+            return;
         }
         let disposition = decide(&outcome, told, attempt, &self.settings.policy, jitter);
         self.dispose(now, key, disposition);
@@ -675,7 +691,6 @@ impl<J> Ledger<J> {
             }
             (reply, _) => self.closed_by(key, reply),
         };
-        self.note_settled(now, key.id);
         let is_away = match &how {
             Closed::Stolen => true,
             // A claim of meanwhile may have come from where this host parked the delivery. If not,
@@ -683,6 +698,7 @@ impl<J> Ledger<J> {
             Closed::Settled(action) => action.parking().is_some(),
             _ => false,
         };
+        self.note_settled(now, key.id, !is_away);
         if is_away {
             if is_repeated {
                 self.sent_away_again = Some(now);
@@ -816,17 +832,17 @@ impl<J> Ledger<J> {
         self.suspect_done(now, key);
     }
 
-    /// This delivery is settled, or goes away.
-    fn note_settled(&mut self, now: Time, id: DeliveryId) {
+    /// This delivery is settled for good, or goes away.
+    fn note_settled(&mut self, now: Time, id: DeliveryId, is_final: bool) {
         if self.settled_last.len() >= SETTLED_KEPT {
             self.settled_last.pop_front();
         }
-        self.settled_last.push_back((now, id));
+        self.settled_last.push_back((now, id, is_final));
     }
 
-    /// Whether this host may have settled this delivery, or sent it away, since then.
-    fn may_have_settled(&self, id: DeliveryId, since: Time) -> bool {
-        let is_since = |(at, _): &&(Time, DeliveryId)| *at >= since;
+    /// Whether this host may have settled this delivery for good since then, or, unless `is_final`, have sent it away.
+    fn may_have_settled(&self, id: DeliveryId, since: Time, is_final: bool) -> bool {
+        let is_since = |(at, ..): &&(Time, DeliveryId, bool)| *at >= since;
         let is_forgotten = self.settled_last.len() >= SETTLED_KEPT;
         is_forgotten && self.settled_last.front().as_ref().is_some_and(is_since)
             || self
@@ -834,7 +850,7 @@ impl<J> Ledger<J> {
                 .iter()
                 .rev()
                 .take_while(is_since)
-                .any(|(_, other)| *other == id)
+                .any(|&(_, other, was_final)| other == id && (was_final || !is_final))
     }
 
     // Everything that is held.

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::*;
+use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::policy::{OnCap, Reason, Reasons};
 
@@ -79,6 +80,7 @@ fn fetched_at(leased: Time, ids: Range<u128>) -> Event<()> {
         origin: Origin::Fresh,
         header: 0,
         native: 1,
+        held: 0,
         turned_away: None,
         job: (),
     });
@@ -108,6 +110,7 @@ fn finished(key: Key, outcome: Outcome) -> Event<()> {
         key,
         outcome,
         told: None,
+        hold: None,
         is_current: true,
         jitter: 0.5,
     }
@@ -119,6 +122,7 @@ fn finished_on_canary(key: Key, outcome: Outcome) -> Event<()> {
         key,
         outcome,
         told: None,
+        hold: None,
         is_current: false,
         jitter: 0.5,
     }
@@ -355,6 +359,7 @@ fn while_paused_a_nack_goes_to_redis_and_a_suspect_keeps_its_mark() {
         },
         header: 0,
         native: 3,
+        held: 0,
         turned_away: None,
         job: (),
     };
@@ -508,6 +513,7 @@ fn a_claim_from_before_a_repeated_settlement_is_confirmed_before_it_is_recorded(
             origin: Origin::Returned,
             header: 0,
             native: 2,
+            held: 0,
             turned_away: None,
             job: (),
         };
@@ -531,6 +537,120 @@ fn a_claim_from_before_a_repeated_settlement_is_confirmed_before_it_is_recorded(
         };
         at(&mut ledger, now, stolen);
     }
+}
+
+/// An earlier attempt of this host acknowledges late what the host takes back at that moment. A claim like that is not
+/// brought back: else the message would be handled once more.
+#[test]
+fn a_claim_from_before_a_final_settlement_is_confirmed_and_not_brought_back() {
+    let mut ledger = ledger();
+    let key = released(&mut ledger);
+    let _ = step(&mut ledger, finished(key, Outcome::Ack));
+    let settled = NOW + Duration::from_millis(1);
+    let _ = at(&mut ledger, settled, Event::Acknowledged(vec![key]));
+    let returned = |leased, id| Event::DueTaken {
+        leased,
+        deliveries: vec![Delivery {
+            id: DeliveryId(id),
+            origin: Origin::Returned,
+            header: 0,
+            native: 2,
+            held: 0,
+            turned_away: None,
+            job: (),
+        }],
+        next: None,
+    };
+    let other = key.id.0 + 1;
+    for (id, is_brought_back) in [(key.id.0, false), (other, true)] {
+        let now = NOW + Duration::from_millis(2);
+        let actions = at(&mut ledger, now, returned(NOW, id));
+        let key = releases(&actions)[0];
+        let asked = at(&mut ledger, now, Event::SlotReady(key));
+        let write = if is_brought_back { 3 } else { 2 };
+        let asks = |action: &Action<()>| {
+            matches!(action, Action::Record { expect: 2, write: w, .. } if *w == write)
+        };
+        assert!(asked.iter().any(asks), "{asked:?}");
+        let gone = Event::Recorded {
+            key,
+            leased: now,
+            reply: Reply::Gone,
+        };
+        let actions = at(&mut ledger, now, gone);
+        let back = |action: &Action<()>| matches!(action, Action::BringBack { .. });
+        assert_eq!(actions.iter().any(back), is_brought_back, "{actions:?}");
+    }
+}
+
+#[test]
+fn a_held_start_is_not_charged_unless_its_answer_is_lost_or_it_is_one_too_many() {
+    let limit = DeliveryLimit {
+        cap: Some(3),
+        holds_max: 1,
+        ..DeliveryLimit::default()
+    };
+    let policy = Policy {
+        limit,
+        ..settings().policy
+    };
+    for held in [0, 1] {
+        let mut ledger = Ledger::new(
+            Time::ZERO,
+            Settings {
+                policy: policy.clone(),
+                ..settings()
+            },
+        );
+        let deliveries = vec![Delivery {
+            id: DeliveryId(1),
+            origin: Origin::Returned,
+            header: 0,
+            native: 1,
+            held,
+            turned_away: None,
+            job: (),
+        }];
+        let due = Event::DueTaken {
+            leased: NOW,
+            deliveries,
+            next: None,
+        };
+        let key = releases(&step(&mut ledger, due))[0];
+        let _ = step(&mut ledger, Event::SlotReady(key));
+        let recorded = Event::Recorded {
+            key,
+            leased: NOW,
+            reply: Reply::Done,
+        };
+        let goes = step(&mut ledger, recorded);
+        // The count of 1 is a start that was charged, or one that was held.
+        let go = |action: &Action<()>| matches!(action, Action::Go { attempt, .. } if *attempt == 2 - held);
+        assert!(goes.iter().any(go), "{goes:?}");
+        let after = Duration::from_secs(1);
+        let asks = Event::Finished {
+            key,
+            outcome: Outcome::NackRequeue(None),
+            hold: Some(after),
+            is_current: true,
+            jitter: 0.5,
+        };
+        let actions = step(&mut ledger, asks);
+        let holds = |action: &Action<()>| {
+            let hold = SettleAction::Hold { keep: 2, after };
+            matches!(action, Action::Settle { count: 2, action, .. } if *action == hold)
+        };
+        assert_eq!(actions.iter().any(holds), held == 0, "{actions:?}");
+    }
+    let hold = SettleAction::Hold {
+        keep: 2,
+        after: Duration::ZERO,
+    };
+    let park = SettleAction::Park {
+        keep: 2,
+        after: Duration::ZERO,
+    };
+    assert_eq!(hold.again(2), park);
 }
 
 #[test]
@@ -1038,6 +1158,7 @@ fn due_deliveries_leave_the_place_of_orphans_free() {
         origin: Origin::Returned,
         header: 0,
         native: 1,
+        held: 0,
         turned_away: None,
         job: (),
     };

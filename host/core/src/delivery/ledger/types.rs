@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::policy::{Policy, Reason, Rejection};
+use crate::delivery::rules::Rule;
 
 /// Monotonic time since some fixed moment of this process.
 pub type Time = Duration;
@@ -56,6 +57,8 @@ pub struct Delivery<J> {
     pub header: u32,
     /// The count that Redis keeps.
     pub native: u32,
+    /// How many of its starts ended with a hold, as Redis keeps it.
+    pub held: u32,
     /// Why the gate turned it away, if it did.
     pub turned_away: Option<TurnedAway>,
     /// The caller's own value.
@@ -97,6 +100,13 @@ pub enum SettleAction {
         /// How long until it is due, by the server's clock.
         after: Duration,
     },
+    /// The same for an attempt that ended with a hold: Redis counts the hold, and the start is not charged.
+    Hold {
+        /// The native count it keeps.
+        keep: u32,
+        /// How long until it is due, by the server's clock.
+        after: Duration,
+    },
     /// It did not start here: park it, due now, with the native count from before.
     HandBack {
         /// The native count it keeps.
@@ -118,7 +128,7 @@ impl SettleAction {
     /// For an action that parks the delivery: the native count it keeps, and when it is due.
     pub fn parking(&self) -> Option<(u32, Duration)> {
         match *self {
-            Self::Park { keep, after } => Some((keep, after)),
+            Self::Park { keep, after } | Self::Hold { keep, after } => Some((keep, after)),
             Self::HandBack { keep } => Some((keep, Duration::ZERO)),
             Self::Acknowledge | Self::Leave { .. } | Self::DeadLetter(_) | Self::Discard(_) => None,
         }
@@ -128,9 +138,11 @@ impl SettleAction {
     ///
     /// That try may have sent the delivery away. Another host may have started it since, and this host
     /// may own it again, with the very count that the settlement names. So no later try takes a charge
-    /// back.
+    /// back, and none counts a hold.
     pub fn again(self, count: u32) -> Self {
         match self {
+            Self::Hold { .. } if !Rule::UnansweredHoldsAreCharged.holds() => self,
+            Self::Hold { keep, after } => Self::Park { keep, after },
             Self::Park { keep, after } => Self::Park {
                 keep: keep.max(count),
                 after,
@@ -206,6 +218,8 @@ pub enum Event<J> {
         outcome: Outcome,
         /// What the handler wrote about its failure, if it wants the message again: bounded.
         told: Option<Arc<str>>,
+        /// The handler has asked for this hold: a `nack-requeue` is not charged, and comes again after it.
+        hold: Option<Duration>,
         /// Whether it ran on the current version. An attempt on another version, such as a canary,
         /// does not show whether the current one can be run.
         is_current: bool,

@@ -5,6 +5,7 @@ const CAP_5: DeliveryLimit = DeliveryLimit {
     cap: Some(5),
     accounting: Accounting::Lazy,
     at_most_once: false,
+    holds_max: 0,
 };
 
 fn values(framing: Framing, accounting: Accounting) -> Values {
@@ -60,6 +61,7 @@ fn counts(claim: &Claim) -> AttemptCounts {
     AttemptCounts {
         header: claim.header,
         native: claim.native,
+        held: 0,
         fresh: claim.origin == Origin::Fresh,
     }
 }
@@ -296,6 +298,7 @@ fn exact_accounting_charges_only_recorded_starts() {
         cap: Some(3),
         accounting: Accounting::Exact,
         at_most_once: false,
+        holds_max: 0,
     };
     let value = Bytes::from_static(b"hi");
     let claim = values.claim(token(1, false), value.clone(), None);

@@ -2,8 +2,9 @@
 -- as handled: check the owner, look for every refusal, write, then acknowledge.
 --
 -- KEYS  1 stream, 2 what the last request of this host has acknowledged with effects (string: the number of
---       the request, then ids), 3 how many writes of a delivery are done (sorted set), then the sets of marks
---       (the one to add to is the first), then the keys that are written, or were read
+--       the request, then ids), 3 how many writes of a delivery are done (sorted set), 4 parked deliveries (sorted set:
+--       id -> due), then the sets of marks (the one to add to is the first), then the keys that are written, or
+--       were read
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 how many sets of marks, 5 how many marks they
 --       may hold, 6 how long a new set lives, ms, 7 number of the request, 8 how long KEYS[2] lives, ms; then
 --       per delivery: id, count it must have, its mark ('' = none), its writes and the values that it
@@ -44,7 +45,7 @@ local function may_note()
   return true
 end
 local begun = redis.call('ZCARD', KEYS[3]) > 0
-local acted = {}
+local acted, records = {}, { 'ZREM', KEYS[4] }
 for i, item in ipairs(items) do
   local word = words[i]
   if not word and not may then
@@ -54,13 +55,18 @@ for i, item in ipairs(items) do
     word = '-NOPERM this user has no permission to run getrange or set on ' .. KEYS[2]
   end
   if not word then
-    word = settle_marked(4, sets, item.mark, item.all, tonumber(ARGV[5]), ARGV[6], KEYS[3], item.id, begun)
+    word = settle_marked(5, sets, item.mark, item.all, tonumber(ARGV[5]), ARGV[6], KEYS[3], item.id, begun)
     if word ~= 'changed' and string.sub(word, 1, 1) ~= '-' then
       redis.call('XACK', KEYS[1], ARGV[1], item.id)
       acted[#acted + 1] = item.acts and item.id or nil
+      -- One that has not started may have a record.
+      records[#records + 1] = not item.acts and item.id or nil
     end
   end
   out[i] = word
+end
+if #records > 2 then
+  redis.pcall(unpack(records))
 end
 if #acted > 0 then
   local start = ARGV[7] .. ' '

@@ -1,6 +1,6 @@
 -- Move deliveries to the dead-letter queue: check the owner, copy, then remove.
 --
--- KEYS  1 stream, 2 dead-letter queue (stream)
+-- KEYS  1 stream, 2 dead-letter queue (stream), 3 parked deliveries (sorted set: id -> due)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 most entries in the dead-letter queue (0 = no
 --       bound), 5 'drop-oldest' | 'stop' at that bound; then copies (see `copies`) in the order of their
 --       ids, each with its id and the count it must have
@@ -10,7 +10,7 @@
 --
 -- Atomicity: who owns what is asked for all deliveries before the first write. Each copy is written before its
 -- delivery goes: where the first one fails (wrong type, out of memory), nothing is written; where a later one
--- fails, that delivery stays. Behind the copies stands only XACK, which cannot fail anymore.
+-- fails, that delivery stays. Behind the copies stand only XACK and ZREM, which cannot fail anymore.
 -- A repeat finds nothing pending: gone, and no second copy.
 local at, step, copy_of = copies(6, 2)
 local ids, counts = arguments(at, step), arguments(at + 1, step)
@@ -45,6 +45,7 @@ end
 local dropped, over = 0, 0
 if #done > 0 then
   redis.call('XACK', KEYS[1], ARGV[1], unpack(done))
+  redis.pcall('ZREM', KEYS[3], unpack(done))
   if trims then
     local length = redis.call('XLEN', KEYS[2])
     dropped, over = before + #done - length, math.max(0, length - most)

@@ -1,6 +1,6 @@
 -- Take deliveries off the queue that this host has given up, or that are copied elsewhere.
 --
--- KEYS  1 stream
+-- KEYS  1 stream, 2 parked deliveries (sorted set: id -> due)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group; then per delivery: id, count it must have
 -- reply one word per delivery (see `told`): done | gone | stolen
 --
@@ -15,5 +15,6 @@ for i, id in ipairs(ids) do
 end
 if #own > 0 then
   redis.call('XACK', KEYS[1], ARGV[1], unpack(own))
+  forget_records(KEYS[2], ids, words)
 end
 return told(words)

@@ -1,7 +1,7 @@
 -- Take a delivery off the queue whose copy was written by the command before, in the same transaction: for a
 -- copy with more fields than a script can write.
 --
--- KEYS  1 stream, 2 dead-letter queue (stream)
+-- KEYS  1 stream, 2 dead-letter queue (stream), 3 parked deliveries (sorted set: id -> due)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 id, 5 count it must have, 6 name and 7 value
 --       of a field of the copy
 -- reply done | gone | stolen; an error if the copy is not there
@@ -20,5 +20,6 @@ end
 local word = obstacle(ARGV[4], ARGV[5])
 if not word then
   redis.call('XACK', KEYS[1], ARGV[1], ARGV[4])
+  redis.pcall('ZREM', KEYS[3], ARGV[4])
 end
 return word or 'done'

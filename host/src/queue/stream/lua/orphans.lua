@@ -1,8 +1,9 @@
 -- Claim deliveries that other consumers have not renewed for too long. The count stays.
 --
--- KEYS  1 stream, 2 terms of the hosts
+-- KEYS  1 stream, 2 terms of the hosts, 3 parked deliveries (sorted set: id -> due)
 -- ARGV  1 group, 2 consumer (self), 3 idle time that makes an orphan, ms (the largest holds), 4 at most how many,
---       5 after how many bytes of fields to stop; then the consumers to look at, in order
+--       5 after how many bytes of fields to stop, 6 after how long the record of a claim comes up again, ms; then
+--       the consumers to look at, in order
 -- reply { claims, trimmed }
 --
 -- Atomicity: listed and claimed in one go, so that no charge is lost between reading a count and
@@ -10,7 +11,7 @@
 -- A repeat finds the deliveries of an earlier call owned by this host.
 local room, limit = tonumber(ARGV[4]), tonumber(ARGV[5])
 local least = text((agreed(KEYS[2], ARGV[3])))
-for i = 6, #ARGV do
+for i = 7, #ARGV do
   if #claims >= room or bytes >= limit then
     break
   end
@@ -22,4 +23,5 @@ for i = 6, #ARGV do
     claim({ held }, limit)
   end
 end
+keep_records(KEYS[3], ARGV[6], 'XX')
 return { claims, trimmed }

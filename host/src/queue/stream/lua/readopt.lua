@@ -3,15 +3,16 @@
 -- has acknowledged late, and those that this host has acknowledged with effects in an earlier group, whatever
 -- became of the answer.
 --
--- KEYS  1 stream, 2 late acknowledgements (see `acknowledge_late`), 3 what the last request of this host has
---       acknowledged with effects (see `acknowledge`); without it, nothing has effects
+-- KEYS  1 stream, 2 late acknowledgements (see `acknowledge_late`), 3 parked deliveries (sorted set: id ->
+--       due), 4 what the last request of this host has acknowledged with effects (see `acknowledge`); without it,
+--       nothing has effects
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group; then per delivery: id, count
 -- reply one word per delivery: done | gone (acknowledged) | trimmed | stolen
 --
 -- Atomicity: only reads can fail (no group, wrong type, the group was made again), before anything is written.
 -- A repeat finds them held, and leaves them.
 local acted = {}
-for id in string.gmatch(KEYS[3] and redis.call('GETRANGE', KEYS[3], 0, -1) or '', '%S+') do
+for id in string.gmatch(KEYS[4] and redis.call('GETRANGE', KEYS[4], 0, -1) or '', '%S+') do
   acted[id] = true
 end
 local ids = arguments(4, 2)
@@ -22,4 +23,6 @@ for i, id in ipairs(ids) do
     words[i] = false
   end
 end
-return hold(ARGV[2], ids, words, arguments(5, 2), 'FORCE')
+hold(ARGV[2], ids, words, arguments(5, 2), 'FORCE')
+forget_records(KEYS[3], ids, words)
+return words

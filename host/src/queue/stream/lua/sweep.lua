@@ -3,10 +3,9 @@
 -- KEYS  1 stream, 2 parked deliveries (sorted set: id -> due)
 -- ARGV  1 group, 2 consumer (self), 3 consumer of parked deliveries, 4 where to begin
 --       ('-' or '(' .. id), 5 how many to look at, 6 at most how many to claim,
---       7 after how many bytes of fields to stop, 8 for how long a claim may be unknown to its host, ms
+--       7 after how many bytes of fields to stop, 8 after how long the record of a claim comes up again, ms
 -- reply { claims, trimmed, where to go on }
 --
--- Each gets a record, as those that `take_due` takes.
 -- Atomicity: reads that can fail come first; what is written behind them cannot fail.
 -- A repeat finds the deliveries of an earlier call owned by this host.
 local page = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[4], '+', ARGV[5], ARGV[3])
@@ -21,14 +20,7 @@ for _, held in ipairs(page) do
     claim({ held }, tonumber(ARGV[7]))
   end
 end
-local records = { 'ZADD', KEYS[2] }
-for _, taken in ipairs(claims) do
-  records[#records + 1] = due_time(now + ARGV[8], taken[2], TAKEN)
-  records[#records + 1] = taken[1]
-end
-if #records > 2 then
-  redis.call(unpack(records))
-end
+keep_records(KEYS[2], ARGV[8])
 -- Behind a full page there may be more; behind the greatest id there is nothing.
 local last = #page == tonumber(ARGV[5]) and page[#page][1]
 local greatest = '18446744073709551615-18446744073709551615'

@@ -2,12 +2,11 @@
 --
 -- KEYS  1 stream, 2 parked deliveries (sorted set: id -> due, epoch ms by this server's clock)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 consumer of parked deliveries,
---       5 consumer that says that not all of them are pending, 6 for how long a claim may be unknown to its host,
---       ms, 7 at most how many, 8 after how many bytes of fields to stop
--- reply { claims, trimmed, ms until the next is due (-1 = none), until when the claims may be unknown, epoch ms }
+--       5 consumer that says that not all of them are pending, 6 after how long the record of a claim comes up
+--       again, ms, 7 at most how many, 8 after how many bytes of fields to stop
+-- reply { claims, trimmed, ms until the next is due (-1 = none) }
 --
--- The record of a claimed delivery stays until `confirm` says that the host knows the claim. If the answer is
--- lost, and the group with it, only the record knows the message: it comes up again after a while.
+-- The record of a claimed delivery stays, for later (see `keep_records`).
 -- A record without a pending delivery may be one that was parked in an earlier group, or by a deleted consumer,
 -- or taken without an answer: the delivery is made again. Otherwise it was acknowledged by hand.
 -- Unread entries are read like any others.
@@ -75,4 +74,4 @@ for _, command in ipairs({ records, gone }) do
     redis.call(unpack(command))
   end
 end
-return { claims, trimmed, wait(KEYS[2]), text(now + ARGV[6]) }
+return { claims, trimmed, wait(KEYS[2]) }

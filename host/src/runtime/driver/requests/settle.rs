@@ -104,7 +104,7 @@ impl Ask for Acknowledge {
             return None;
         }
         let all = std::mem::take(&mut driver.waiting.acknowledgements);
-        let is_late = |(key, _): &(Key, _)| !driver.ledger.is_sure(now, *key);
+        let is_late = |(key, _): &(Key, _)| !driver.ledger.acks_plainly(now, *key);
         let is_late = all.iter().any(is_late);
         let (keys, claims) = all.into_iter().unzip();
         Some(Self {

@@ -17,6 +17,9 @@ pub(super) struct Life {
     numbers: BTreeSet<u32>,
     /// Attempts that asked for another one.
     pub(super) nacks: u32,
+    /// How often its handler has asked for a hold, and how often Redis has counted one.
+    pub(super) asked: u32,
+    pub(super) held: u32,
     pub(super) acked: bool,
     pub(super) dropped: bool,
     /// The hosts whose last start was void, and does not count: what it read had changed.
@@ -132,9 +135,12 @@ impl Audit {
 
     /// The count of an entry was raised: a charge that awaits its start.
     pub(super) fn raised(&mut self, host: HostId, entry: Entry, header: u32, first: bool) {
-        if !(first && self.runs_ahead(header)) {
-            self.lives[entry].open = Some(host);
+        if first && self.runs_ahead(header) {
+            return;
         }
+        let life = &mut self.lives[entry];
+        // The lease of the last charge was lost, and its host has the delivery again.
+        life.wasted += u32::from(life.open.replace(host).is_some());
     }
 
     /// What an attempt read had changed before its acknowledgement: as if it had not started.
@@ -146,6 +152,31 @@ impl Audit {
             life.numbers.remove(&life.last[&host]);
             life.open = Some(host);
         }
+    }
+
+    /// Its attempt ended with a hold, which Redis has counted: as if it had not started.
+    pub(super) fn held(&mut self, host: HostId, entry: Entry, held: u32) {
+        let life = &mut self.lives[entry];
+        life.held = held;
+        let is_first = life.starts > 0;
+        life.starts = life.starts.saturating_sub(1);
+        if let Some(number) = life.last.get(&host) {
+            life.numbers.remove(number);
+        }
+        self.require(is_first || self.regrouped, || {
+            format!("message {entry}: it was held more often than it started")
+        });
+        let most = self.limit.holds_max;
+        self.require(held <= most || self.regrouped, || {
+            format!("message {entry}: held {held} times of {most}")
+        });
+    }
+
+    /// A hold has no answer: it is charged.
+    pub(super) fn charged(&mut self, entry: Entry) {
+        let life = &mut self.lives[entry];
+        life.nacks += 1;
+        life.outside += 1;
     }
 
     /// It did so too often: that is a failure.
@@ -307,7 +338,7 @@ impl Audit {
             )
         });
         if let Some(pending) = store.pending.get(&entry) {
-            let charged = pending.count.saturating_sub(ahead);
+            let charged = pending.count.saturating_sub(ahead + store.held(entry));
             self.require(starts <= charged, || {
                 format!("message {entry}: {starts} starts, and Redis knows of {charged}")
             });
@@ -409,6 +440,11 @@ impl Audit {
             )
         });
         if let Nature::Ack { nacks } = plan.nature {
+            // A hold sends it back among the others like a failure, and so does a call that fails.
+            let nacks = match plan.holds + plan.calls {
+                0 => nacks,
+                _ => life.nacks + life.asked,
+            };
             let harmed = if !scenario.has_killers() {
                 false
             } else if nacks == 0 {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::super::held::State;
 use super::super::{Action, Closed, Delivery, Event, Key, Note, Reply, SettleAction, Time};
 use super::audit::Cause;
+use super::journal::{self, Intended};
 use super::scenario::{Gate, Nature, ms};
 use super::store::{Entry, Handed, HostId, Owner};
 use super::world::{Job, Step, World, entry_of};
@@ -23,13 +24,6 @@ pub(super) enum Command {
     },
     TakeDue {
         max: usize,
-        /// What it has taken before, without an answer to its word that it knows that.
-        known: Vec<(Entry, Option<Time>)>,
-    },
-    /// It knows what it has taken: then it may go on.
-    Confirm {
-        known: Vec<(Entry, Option<Time>)>,
-        event: Box<Event<Job>>,
     },
     TakeOrphans {
         max: usize,
@@ -63,6 +57,17 @@ pub(super) enum Command {
     },
     Renew(Vec<Key>),
     Probe,
+    /// Ask the journal before a call, and write its intent.
+    Intend {
+        call: journal::Call,
+        count: u32,
+    },
+    /// Record the answer to a call.
+    Answered {
+        call: journal::Call,
+        answer: u64,
+        is_kept: bool,
+    },
     /// Take back what is missing although its lease lasts.
     BringBack {
         key: Key,
@@ -87,6 +92,8 @@ impl Command {
                 | Self::Acknowledge { .. }
                 | Self::Settle { .. }
                 | Self::BringBack { .. }
+                | Self::Intend { .. }
+                | Self::Answered { .. }
         )
     }
 
@@ -99,15 +106,6 @@ impl Command {
 }
 
 impl Command {
-    /// What its host has taken, and says that it knows.
-    pub(super) fn known(&self) -> impl Iterator<Item = Entry> {
-        let known = match self {
-            Self::Confirm { known, .. } => &known[..],
-            _ => &[],
-        };
-        known.iter().map(|&(entry, _)| entry)
-    }
-
     /// What is asked if the answer was lost.
     fn again(self) -> Self {
         match self {
@@ -152,8 +150,6 @@ enum Answer {
     Claims {
         deliveries: Vec<Delivery<Job>>,
         next: Option<Time>,
-        /// Until when they may be unknown.
-        until: Option<Time>,
     },
     Orphans {
         deliveries: Vec<Delivery<Job>>,
@@ -167,6 +163,9 @@ enum Answer {
         mark: u64,
         replies: Vec<(Key, Reply)>,
     },
+    Intended(Intended),
+    /// The answer that the handler sees.
+    Stands(Option<u64>),
     /// There is no such group, or it is another one.
     Missing,
 }
@@ -266,8 +265,7 @@ impl World<'_> {
             }
             Action::Interrupt => self.interrupt(host),
             Action::TakeDue { max } => {
-                let known = self.hosts[host].unconfirmed.clone();
-                self.issue(host, Command::TakeDue { max, known });
+                self.issue(host, Command::TakeDue { max });
             }
             Action::TakeOrphans { max } => {
                 let held = self.hosts[host].ledger.iter().map(|(key, ..)| key.id);
@@ -303,7 +301,7 @@ impl World<'_> {
                 }
             }
             Action::Acknowledge(key) => {
-                let is_late = !self.hosts[host].ledger.is_sure(self.now, key);
+                let is_late = !self.hosts[host].ledger.acks_plainly(self.now, key);
                 self.issue(host, Command::Acknowledge { key, is_late });
             }
             Action::BringBack { key, count } => {
@@ -342,6 +340,7 @@ impl World<'_> {
                     how,
                     Closed::Settled(
                         SettleAction::Park { .. }
+                            | SettleAction::Hold { .. }
                             | SettleAction::HandBack { .. }
                             | SettleAction::Leave { .. }
                     )
@@ -509,13 +508,6 @@ impl World<'_> {
             (true, Command::Settle { key, action, .. }) if !sends_away(action) => {
                 self.audit.may_come_again(entry_of(*key));
             }
-            // It may take the record of a delivery that went with a deleted consumer meanwhile.
-            (true, Command::Confirm { known, .. }) => {
-                for (entry, _) in known {
-                    self.audit
-                        .excuse(*entry, self.store.pending.contains_key(entry));
-                }
-            }
             // It may bring back a delivery that is settled by now.
             (given_up, Command::BringBack { key, until, .. }) if given_up || self.now >= *until => {
                 self.audit.may_come_again(entry_of(*key));
@@ -560,7 +552,10 @@ impl World<'_> {
     fn is_missing(&self, mark: u64, command: &Command) -> bool {
         let is_gone = |key: &Key| !self.store.pending.contains_key(&entry_of(*key));
         let is_stranger = match command {
-            Command::Acknowledge { .. } | Command::Repair { .. } => return false,
+            Command::Acknowledge { is_late: false, .. }
+            | Command::Repair { .. }
+            | Command::Answered { .. } => return false,
+            Command::Intend { call, .. } => is_gone(&call.key),
             Command::Record { key, .. }
             | Command::Settle { key, .. }
             | Command::BringBack { key, .. } => is_gone(key),
@@ -603,20 +598,16 @@ impl World<'_> {
                 Answer::Claims {
                     deliveries: self.deliveries(host, &handed),
                     next: None,
-                    until: None,
                 }
             }
-            Command::TakeDue { max, known } => {
-                self.store.confirm(host, known);
-                let confirms = self.scenario.confirms;
-                let taken = self.store.take_due(now, host, mark, *max, confirms);
+            Command::TakeDue { max } => {
+                let taken = self.store.take_due(now, host, mark, *max);
                 let Ok((handed, next)) = taken else {
                     return Answer::Missing;
                 };
                 Answer::Claims {
                     deliveries: self.deliveries(host, &handed),
                     next,
-                    until: Some(self.store.unknown_until(now)),
                 }
             }
             Command::TakeOrphans { max, .. } if !Rule::ClaimsKeepCounts.holds() => {
@@ -641,7 +632,6 @@ impl World<'_> {
                 Answer::Claims {
                     deliveries: self.deliveries(host, &handed),
                     next: None,
-                    until: None,
                 }
             }
             Command::Record { key, expect, write } => {
@@ -654,18 +644,11 @@ impl World<'_> {
                 }
                 Answer::Reply(reply)
             }
-            Command::Confirm { known, .. } => {
-                self.store.confirm(host, known);
-                Answer::Done
-            }
             Command::Acknowledge { key, is_late } => {
                 let entry = entry_of(*key);
                 let owner = self.store.pending.get(&entry).map(|p| p.owner);
-                let has_record =
-                    owner != Some(Owner::Parked) && self.store.due.contains_key(&entry);
-                if has_record || (!is_late && owner != Some(Owner::Host(host))) {
-                    // Its host has died before it said that it knows it; or the acknowledgement was on its way for
-                    // longer than the lease.
+                if !is_late && owner != Some(Owner::Host(host)) {
+                    // The acknowledgement was on its way for longer than the lease.
                     self.audit.may_come_again(entry);
                 }
                 self.store.acknowledge(host, entry, *is_late);
@@ -712,15 +695,14 @@ impl World<'_> {
                     self.tale.reruns += 1;
                     self.audit.voided(host, entry);
                 }
-                let ends = !sends_away && reply == Reply::Done;
-                if ends && self.store.due.contains_key(&entry) {
-                    // Its host has died before it said that it knows it.
-                    self.audit.may_come_again(entry);
-                }
                 if reply == Reply::Done {
                     match action {
                         SettleAction::HandBack { .. } | SettleAction::Leave { .. } if *again => {
                             self.audit.kept_its_charge(entry);
+                        }
+                        SettleAction::Hold { .. } => {
+                            self.audit.held(host, entry, self.store.held(entry));
+                            self.audit.parked(entry);
                         }
                         SettleAction::Park { .. }
                         | SettleAction::HandBack { .. }
@@ -738,6 +720,15 @@ impl World<'_> {
                     .collect(),
             ),
             Command::Probe => Answer::Done,
+            Command::Intend { call, count } => {
+                let unknown = self.scenario.unknown;
+                Answer::Intended(self.store.intend(host, *count, call, unknown))
+            }
+            Command::Answered {
+                call,
+                answer,
+                is_kept,
+            } => Answer::Stands(self.perform_answered(*call, *answer, *is_kept)),
             Command::Repair { held, seen } => {
                 let before = self.store.read;
                 if self.store.group.is_none() {
@@ -770,6 +761,7 @@ impl World<'_> {
                 origin: h.origin,
                 header: plans[h.entry].header,
                 native: h.native,
+                held: h.held,
                 turned_away: plans[h.entry].gate.and_then(|gate| gate.at_claim(now)),
                 job: h.entry,
             })
@@ -811,26 +803,11 @@ impl World<'_> {
                     more,
                 }
             }
-            (
-                Command::TakeDue { known, .. },
-                Answer::Claims {
-                    deliveries,
-                    next,
-                    until,
-                },
-            ) => {
-                self.hosts[host]
-                    .unconfirmed
-                    .retain(|entry| !known.contains(entry));
-                let event = Event::DueTaken {
-                    leased,
-                    deliveries,
-                    next,
-                };
-                self.know(host, until, event);
-                return;
-            }
-            (Command::Confirm { event, .. }, Answer::Done) => *event,
+            (Command::TakeDue { .. }, Answer::Claims { deliveries, next }) => Event::DueTaken {
+                leased,
+                deliveries,
+                next,
+            },
             (Command::TakeOrphans { .. }, Answer::Listed(listed)) => {
                 self.issue(host, Command::ClaimListed(listed));
                 return;
@@ -859,8 +836,7 @@ impl World<'_> {
                     );
                     return;
                 }
-                self.know(host, None, Event::OrphansTaken { leased, deliveries });
-                return;
+                Event::OrphansTaken { leased, deliveries }
             }
             (
                 Command::Adopt {
@@ -869,8 +845,7 @@ impl World<'_> {
                 Answer::Claims { deliveries, .. },
             ) => {
                 let deliveries = claimed.into_iter().chain(deliveries).collect();
-                self.know(host, None, Event::OrphansTaken { leased, deliveries });
-                return;
+                Event::OrphansTaken { leased, deliveries }
             }
             (Command::Record { key, .. }, Answer::Reply(reply)) => {
                 Event::Recorded { key, leased, reply }
@@ -885,6 +860,16 @@ impl World<'_> {
                 }
                 Event::Settled(key, reply)
             }
+            (Command::Intend { call, .. }, Answer::Intended(intended)) => {
+                self.intended(host, call, intended);
+                return;
+            }
+            (Command::Answered { call, .. }, Answer::Stands(answer)) => {
+                if Rule::AnswersAreRecordedFirst.holds() {
+                    self.sees(host, call, answer);
+                }
+                return;
+            }
             (Command::Probe, Answer::Done) => {
                 self.probed(host);
                 return;
@@ -897,30 +882,6 @@ impl World<'_> {
             (command, answer) => unreachable!("{command:?} {answer:?}"),
         };
         self.apply(host, event);
-    }
-
-    /// Whether these claims are so old that only their records know them, if their consumer was deleted.
-    fn is_old(&self, event: &Event<Job>) -> bool {
-        let (Event::DueTaken { leased, .. } | Event::OrphansTaken { leased, .. }) = event else {
-            return false;
-        };
-        self.now - *leased >= self.scenario.min_idle / 2
-    }
-
-    /// A host says that it knows what it has taken, before it goes on with it.
-    fn know(&mut self, host: HostId, until: Option<Time>, event: Event<Job>) {
-        let (Event::DueTaken { deliveries, .. } | Event::OrphansTaken { deliveries, .. }) = &event
-        else {
-            return;
-        };
-        let until = until.filter(|_| !self.is_old(&event));
-        let known: Vec<_> = deliveries.iter().map(|d| (d.job, until)).collect();
-        if known.is_empty() || !self.scenario.confirms {
-            self.apply(host, event);
-            return;
-        }
-        let event = Box::new(event);
-        self.issue(host, Command::Confirm { known, event });
     }
 
     /// The answer of a call does not come in time: nothing is known of it.
@@ -955,14 +916,6 @@ impl World<'_> {
                     more: false,
                 }
             }
-            Command::Confirm { known, event } => {
-                let is_old = self.is_old(&event);
-                let doubtful =
-                    |(entry, until): (_, Option<Time>)| (entry, until.filter(|_| !is_old));
-                let known = known.into_iter().map(doubtful);
-                self.hosts[host].unconfirmed.extend(known);
-                *event
-            }
             Command::TakeDue { .. } => Event::DueTaken {
                 leased,
                 deliveries: Vec::new(),
@@ -986,10 +939,15 @@ impl World<'_> {
             Command::Record { .. }
             | Command::Acknowledge { .. }
             | Command::Settle { .. }
-            | Command::BringBack { .. } => {
-                if let Command::Settle { key, .. } = command {
+            | Command::BringBack { .. }
+            | Command::Intend { .. }
+            | Command::Answered { .. } => {
+                if let Command::Settle { key, ref action, .. } = command {
                     // The worker says so before it repeats.
                     self.trace(|| format!("host {host} <- no answer for {key:?}"));
+                    if let SettleAction::Hold { .. } = action {
+                        self.audit.charged(entry_of(key));
+                    }
                     let now = self.now;
                     let h = &mut self.hosts[host];
                     h.ledger.apply(now, Event::Unanswered(key));
@@ -1100,6 +1058,9 @@ impl World<'_> {
 fn sends_away(action: &SettleAction) -> bool {
     matches!(
         action,
-        SettleAction::Park { .. } | SettleAction::HandBack { .. } | SettleAction::Leave { .. }
+        SettleAction::Park { .. }
+            | SettleAction::Hold { .. }
+            | SettleAction::HandBack { .. }
+            | SettleAction::Leave { .. }
     )
 }

@@ -4,7 +4,7 @@
 use super::super::held::State;
 use super::super::{Event, Key, Mode, Time};
 use super::audit::{Begin, Cause};
-use super::scenario::{Delay, Nature};
+use super::scenario::{Delay, Nature, ms};
 use super::store::{Entry, HostId};
 use super::world::{Step, World, entry_of};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
@@ -136,7 +136,7 @@ impl World<'_> {
             return;
         }
         if self.hosts[host].broken_until > self.now {
-            self.finished(host, slot, key, fault(FaultKind::Instantiation));
+            self.finished(host, slot, key, fault(FaultKind::Instantiation), None);
             return;
         }
         self.trace(|| format!("host {host} starts message {entry}, attempt {attempt}"));
@@ -159,6 +159,9 @@ impl World<'_> {
             .started(self.scenario, &self.store, begin, |other, since| {
                 hosts[other].disturbed + reach >= since
             });
+        let count = self.hosts[host].ledger.holdings.find(key);
+        let count = count.map_or(0, |held| held.counts.native);
+        self.hosts[host].counts.insert(entry, count);
         if let Some(key) = self.scenario.key_of(entry) {
             let number = self.store.number(key);
             self.hosts[host].read.insert(entry, (key, number));
@@ -169,6 +172,10 @@ impl World<'_> {
             return;
         }
         self.hosts[host].slots[slot] = Slot::Running { key, token };
+        if plan.calls > 0 {
+            self.begin_calls(host, key, token);
+            return;
+        }
         let delay = plan.takes + self.hop();
         self.after(delay, Step::End(host, token));
     }
@@ -188,8 +195,9 @@ impl World<'_> {
         if let Some(place) = life.runs.iter().position(|&(other, _)| other == host) {
             life.runs.swap_remove(place);
         }
+        let mut hold = None;
         let outcome = match plan.nature {
-            Nature::Ack { nacks } if life.nacks >= nacks => {
+            Nature::Ack { nacks } if life.nacks >= nacks && life.asked >= plan.holds => {
                 life.acked = true;
                 Outcome::Ack
             }
@@ -202,8 +210,17 @@ impl World<'_> {
                 Outcome::Drop(None)
             }
             Nature::Ack { .. } | Nature::Never | Nature::Killer => {
-                life.nacks += 1;
+                if plan.holds > life.asked {
+                    life.asked += 1;
+                    let after = ms(100) + plan.takes;
+                    hold = Some(after);
+                    // Beyond the bound it is charged.
+                    life.nacks += u32::from(life.held >= self.scenario.limit.holds_max);
+                } else {
+                    life.nacks += 1;
+                }
                 match plan.delay {
+                    _ if hold.is_some() => Outcome::NackRequeue(None),
                     Delay::Asked(delay) => Outcome::NackRequeue(Some(delay)),
                     Delay::Backoff => Outcome::NackRequeue(None),
                     Delay::Trap => fault(FaultKind::Trap),
@@ -211,10 +228,17 @@ impl World<'_> {
             }
         };
         self.trace(|| format!("host {host} ends message {entry}: {outcome:?}"));
-        self.finished(host, slot, key, outcome);
+        self.finished(host, slot, key, outcome, hold);
     }
 
-    fn finished(&mut self, host: HostId, slot: usize, key: Key, outcome: Outcome) {
+    pub(super) fn finished(
+        &mut self,
+        host: HostId,
+        slot: usize,
+        key: Key,
+        outcome: Outcome,
+        hold: Option<Time>,
+    ) {
         self.hosts[host].slots[slot] = Slot::Free;
         self.hosts[host].ended.push_back(self.now);
         let jitter = self.rng.f64();
@@ -224,6 +248,7 @@ impl World<'_> {
                 key,
                 outcome,
                 told: None,
+                hold,
                 is_current: true,
                 jitter,
             },
@@ -240,6 +265,6 @@ fn is_running(state: &State) -> bool {
     matches!(state, State::Running { .. })
 }
 
-fn fault(kind: FaultKind) -> Outcome {
+pub(super) fn fault(kind: FaultKind) -> Outcome {
     Outcome::Fault(Fault::new(kind, "model"))
 }

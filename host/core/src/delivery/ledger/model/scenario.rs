@@ -44,6 +44,10 @@ pub(super) struct Plan {
     pub(super) takes: Time,
     /// What a failing handler asks for: a delay, the backoff, or nothing (it traps).
     pub(super) delay: Delay,
+    /// How often its handler holds it before anything else.
+    pub(super) holds: u32,
+    /// How many calls its handler makes that the journal records.
+    pub(super) calls: u32,
     /// Why the gate turns it away, if it does.
     pub(super) gate: Option<Gate>,
 }
@@ -99,6 +103,15 @@ pub(super) enum Delay {
     Asked(Time),
     Backoff,
     Trap,
+}
+
+/// What becomes of a call that an earlier attempt may have made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Unknown {
+    /// It is made again.
+    Again,
+    /// It is an error.
+    Fail,
 }
 
 /// How likely each fault is, in thousandths.
@@ -158,8 +171,8 @@ pub(super) struct Scenario {
     pub(super) prefetch_max: usize,
     /// A fetch may come in parts. Without them, a seed makes the run that it made before there were any.
     pub(super) parts: bool,
-    /// A host says when it knows what it has taken. The same.
-    pub(super) confirms: bool,
+    /// The set of parked deliveries keeps the record of what a host takes. The same.
+    pub(super) records: bool,
     /// How much work a host reads and records ahead.
     pub(super) ahead: Time,
     pub(super) min_idle: Time,
@@ -175,6 +188,8 @@ pub(super) struct Scenario {
     pub(super) faults: Faults,
     /// What an attempt publishes happens with its acknowledgement.
     pub(super) has_effects: bool,
+    /// Whether a call is made again whose answer is not known.
+    pub(super) unknown: Unknown,
     /// Among how many keys messages choose the one that their handlers read and write; 0 = none does.
     pub(super) keys: usize,
     /// When the last fault has happened.
@@ -430,6 +445,57 @@ impl Scenario {
         self.be_patient();
     }
 
+    /// As [`Self::changing`], and handlers hold messages.
+    pub(super) fn holding(rng: &mut Rng) -> Self {
+        let mut scenario = Self::changing(rng);
+        scenario.hold(rng);
+        scenario
+    }
+
+    /// The same, and somebody destroys the group, or deletes consumers.
+    pub(super) fn holding_regrouped(rng: &mut Rng) -> Self {
+        let mut scenario = Self::holding(rng);
+        scenario.faults.group = rng.u32(0..5);
+        scenario.faults.consumer = rng.u32(0..5);
+        scenario.faults.most += rng.u32(1..6);
+        scenario
+    }
+
+    /// As [`Self::holding`], and handlers make calls that a journal records.
+    pub(super) fn journaling(rng: &mut Rng) -> Self {
+        let mut scenario = Self::holding(rng);
+        scenario.record_calls(rng);
+        scenario
+    }
+
+    /// The same, and somebody destroys the group, or deletes consumers.
+    pub(super) fn journaling_regrouped(rng: &mut Rng) -> Self {
+        let mut scenario = Self::holding_regrouped(rng);
+        scenario.record_calls(rng);
+        scenario
+    }
+
+    /// Handlers make up to four calls.
+    pub(super) fn record_calls(&mut self, rng: &mut Rng) {
+        // The acknowledgement takes the journal along, and so is checked.
+        self.has_effects = true;
+        self.unknown = [Unknown::Again, Unknown::Fail][rng.usize(..2)];
+        for plan in &mut self.plans {
+            plan.calls = rng.u32(0..5);
+        }
+    }
+
+    /// Handlers hold two messages of three, some of them more often than they may.
+    pub(super) fn hold(&mut self, rng: &mut Rng) {
+        self.limit.holds_max = rng.u32(1..8);
+        for plan in &mut self.plans {
+            if rng.u32(0..3) > 0 {
+                plan.holds = rng.u32(1..6);
+            }
+        }
+        self.patience *= 2;
+    }
+
     /// The number that the handler of a message adds to.
     pub(super) fn key_of(&self, entry: usize) -> Option<usize> {
         entry.checked_rem(self.keys)
@@ -456,7 +522,7 @@ impl Scenario {
             concurrency: rng.usize(1..=4),
             prefetch_max: rng.usize(1..=8),
             parts: true,
-            confirms: true,
+            records: true,
             // A copy: this draw came later than most seeds.
             ahead: [AHEAD, AHEAD * 10, AHEAD * 100][rng.clone().usize(..3)],
             min_idle,
@@ -470,6 +536,7 @@ impl Scenario {
                     Accounting::Lazy
                 },
                 at_most_once: false,
+                holds_max: 0,
             },
             on_cap: if rng.u32(0..5) == 0 {
                 OnCap::Discard
@@ -480,6 +547,7 @@ impl Scenario {
             plans: Vec::new(),
             faults: Faults::default(),
             has_effects: false,
+            unknown: Unknown::Again,
             keys: 0,
             heal_at: ms(rng.u64(3000..12_000)),
             patience: Time::ZERO,
@@ -541,6 +609,8 @@ impl Scenario {
                 2 => Delay::Backoff,
                 _ => Delay::Trap,
             },
+            holds: 0,
+            calls: 0,
             gate: None,
         });
     }

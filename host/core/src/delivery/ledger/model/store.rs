@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::{Origin, Reply, SettleAction, Time};
+use super::journal::Line;
 use crate::delivery::policy::Reason;
 use crate::delivery::rules::Rule;
 
@@ -28,8 +29,6 @@ pub(super) struct Pending {
     pub(super) since: Time,
     /// Whether its owner has raised the count since it claimed it.
     pub(super) raised: bool,
-    /// Its owner has taken it from the parked ones, and did not say that it knows.
-    pub(super) is_taken: bool,
 }
 
 /// What a claim hands out.
@@ -37,6 +36,8 @@ pub(super) struct Pending {
 pub(super) struct Handed {
     pub(super) entry: Entry,
     pub(super) native: u32,
+    /// How many of its starts ended with a hold.
+    pub(super) held: u32,
     pub(super) origin: Origin,
     /// For an orphan: whose it was, and whether that one had raised the count.
     pub(super) from: Option<(HostId, bool)>,
@@ -48,7 +49,7 @@ pub(super) struct Record {
     pub(super) at: Time,
     /// The count that it keeps.
     pub(super) count: u32,
-    /// A host has taken it, and did not say that it knows.
+    /// A host has taken it, and has not shown that it knows that.
     pub(super) is_taken: bool,
 }
 
@@ -95,6 +96,10 @@ pub(super) struct Store {
     pub(super) fences: BTreeMap<(HostId, Entry), u64>,
     /// What hosts have acknowledged with effects. Redis keeps what the last request of each has.
     acted: BTreeSet<(HostId, Entry)>,
+    /// How many starts of messages ended with a hold (`held`).
+    pub(super) holds: BTreeMap<Entry, u32>,
+    /// The journals of messages: by number of the call.
+    pub(super) journals: BTreeMap<Entry, BTreeMap<u32, Line>>,
     pub(super) deleted: BTreeSet<Entry>,
     pub(super) settled: Vec<(Entry, Fate)>,
     /// The numbers of handlers, and how often each was added to.
@@ -104,12 +109,15 @@ pub(super) struct Store {
     /// Out of memory: only what frees memory passes.
     pub(super) out_of_memory: bool,
     min_idle: Time,
+    /// Claims of what was parked have a record.
+    records: bool,
 }
 
 impl Store {
-    pub(super) fn new(min_idle: Time) -> Self {
+    pub(super) fn new(min_idle: Time, records: bool) -> Self {
         Self {
             min_idle,
+            records,
             ..Self::default()
         }
     }
@@ -186,7 +194,10 @@ impl Store {
     /// `readopt.lua`.
     pub(super) fn readopt(&mut self, now: Time, host: HostId, entry: Entry, count: u32) -> Reply {
         match self.pending.get(&entry).map(|held| held.owner) {
-            Some(owner) if owner == Owner::Host(host) => Reply::Done,
+            Some(owner) if owner == Owner::Host(host) => {
+                self.due.remove(&entry);
+                Reply::Done
+            }
             Some(_) => Reply::Stolen,
             None if Rule::ActedStaysSettled.holds() && self.acted.contains(&(host, entry)) => {
                 Reply::Gone
@@ -195,6 +206,7 @@ impl Store {
             None if self.drop_deleted(entry) => Reply::Trimmed,
             None => {
                 self.force(now, Owner::Host(host), entry, count);
+                self.due.remove(&entry);
                 Reply::Done
             }
         }
@@ -205,9 +217,11 @@ impl Store {
         if !self.is_unparked() {
             return;
         }
-        let is_missing =
-            |entry: &&Entry| !self.pending.contains_key(entry) && !self.is_unread(**entry);
-        let mut missing = self.due.keys().filter(is_missing).copied();
+        let is_missing = |(entry, record): &(&Entry, &Record)| {
+            let is_kept = !record.is_taken || Rule::RecordsOutliveAnswers.holds();
+            is_kept && !self.pending.contains_key(entry) && !self.is_unread(**entry)
+        };
+        let mut missing = self.due.iter().filter(is_missing).map(|(&entry, _)| entry);
         let (first, more) = (missing.next(), missing.next().is_some());
         if let Some(group) = &mut self.group {
             group.unparked = more;
@@ -234,7 +248,6 @@ impl Store {
             count,
             since: now,
             raised: true,
-            is_taken: false,
         };
         self.pending.insert(entry, held);
     }
@@ -263,12 +276,12 @@ impl Store {
                     count: 1,
                     since: now,
                     raised: true,
-                    is_taken: false,
                 },
             );
             handed.push(Handed {
                 entry,
                 native: 1,
+                held: self.held(entry),
                 origin: Origin::Fresh,
                 from: None,
             });
@@ -276,14 +289,14 @@ impl Store {
         handed
     }
 
-    /// `take_due.lua`. The record of what it returns stays until the host confirms it, if hosts do.
+    /// `take_due.lua`. With `records`, the record of what it returns stays until a renewal, a start or a
+    /// settlement shows that its host knows it.
     pub(super) fn take_due(
         &mut self,
         now: Time,
         host: HostId,
         mark: u64,
         max: usize,
-        confirms: bool,
     ) -> Result<Due, Missing> {
         if self.out_of_memory {
             return Ok((Vec::new(), None));
@@ -298,31 +311,20 @@ impl Store {
                 }
                 // Else it was acknowledged by hand.
                 let record = self.due[&entry];
-                if (self.is_unparked() || record.is_taken) && !self.is_unread(entry) {
+                let is_lost = match record.is_taken {
+                    true => Rule::RecordsOutliveAnswers.holds(),
+                    false => self.is_unparked(),
+                };
+                if is_lost && !self.is_unread(entry) {
                     self.force(now, Owner::Parked, entry, record.count);
                 }
             }
-            let held = self.pending.get(&entry).copied();
-            let mut is_taken = held.is_some_and(|p| p.owner != Owner::Parked);
-            if held.is_some_and(|p| p.owner == Owner::Parked) {
-                let claimed = self.claim(now, host, entry, Origin::Returned);
-                is_taken = claimed.is_some();
-                handed.extend(claimed);
-            }
-            match held.filter(|_| is_taken && confirms && Rule::RecordsOutliveAnswers.holds()) {
-                Some(Pending { count, .. }) => {
-                    let at = self.unknown_until(now);
-                    let is_taken = true;
-                    self.due.insert(
-                        entry,
-                        Record {
-                            at,
-                            count,
-                            is_taken,
-                        },
-                    );
-                }
-                None => drop(self.due.remove(&entry)),
+            self.due.remove(&entry);
+            let owner = self.pending.get(&entry).map(|held| held.owner);
+            if owner == Some(Owner::Parked) {
+                handed.extend(self.claim(now, host, entry, Origin::Returned));
+            } else {
+                self.keep_record(now, entry);
             }
         }
         let next = self.due.values().map(|record| record.at).min();
@@ -330,30 +332,18 @@ impl Store {
         Ok((handed, next))
     }
 
-    /// Until when what is taken now may be unknown to its host.
-    pub(super) fn unknown_until(&self, now: Time) -> Time {
-        now + self.min_idle * 2
-    }
-
-    /// `confirm.lua`.
-    pub(super) fn confirm(&mut self, host: HostId, known: &[(Entry, Option<Time>)]) {
-        for (entry, until) in known {
-            let is_known = match until {
-                Some(until) => self
-                    .due
-                    .get(entry)
-                    .is_some_and(|r| r.is_taken && r.at == *until),
-                None => {
-                    let held = self.pending.get(entry);
-                    held.is_some_and(|p| p.owner == Owner::Host(host))
-                }
+    /// `keep_records` of `parts/claim.lua`: if the delivery is pending, a record brings it up again after a while.
+    fn keep_record(&mut self, now: Time, entry: Entry) {
+        let held = self.pending.get(&entry);
+        if let Some(&Pending { count, .. }) = held
+            && self.records
+        {
+            let record = Record {
+                at: now + self.min_idle * 2,
+                count,
+                is_taken: true,
             };
-            if is_known {
-                self.due.remove(entry);
-            }
-            if let Some(held) = self.pending.get_mut(entry) {
-                held.is_taken &= held.owner != Owner::Host(host);
-            }
+            self.due.insert(entry, record);
         }
     }
 
@@ -506,24 +496,31 @@ impl Store {
                 count: write,
                 since: now,
                 raised: held.raised || write > held.count,
-                ..held
             },
         );
+        self.due.remove(&entry);
         Reply::Done
     }
 
     /// `XACK`: no owner check; or `acknowledge_late.lua`.
     pub(super) fn acknowledge(&mut self, host: HostId, entry: Entry, is_late: bool) {
-        if let Some(held) = self.pending.remove(&entry) {
+        let held = self.pending.remove(&entry);
+        if held.is_some() {
             self.settled.push((entry, Fate::Acknowledged));
-            if is_late && Rule::LateAcksAreNoted.holds() {
-                match held.owner {
-                    Owner::Parked => drop(self.due.remove(&entry)),
-                    Owner::Host(other) if other != host => drop(self.late.insert(entry)),
-                    Owner::Host(_) => {}
-                }
+        }
+        if is_late && Rule::LateAcksAreNoted.holds() {
+            self.due.remove(&entry);
+            self.forget_journal(entry);
+            // Not pending, it may have gone with the consumer of its next owner.
+            if held.is_none_or(|held| held.owner != Owner::Host(host)) {
+                self.late.insert(entry);
             }
         }
+    }
+
+    /// How many of its starts ended with a hold.
+    pub(super) fn held(&self, entry: Entry) -> u32 {
+        self.holds.get(&entry).copied().unwrap_or(0)
     }
 
     /// What an attempt reads at its start.
@@ -556,9 +553,9 @@ impl Store {
             },
             action => action.clone(),
         };
-        if let SettleAction::Park { keep, .. } = action
+        if let Some((keep, _)) = action.parking()
             && held.owner == Owner::Parked
-            && held.count == *keep
+            && held.count == keep
         {
             return Reply::Done;
         }
@@ -570,9 +567,12 @@ impl Store {
             return Reply::Stolen;
         }
         match action {
-            SettleAction::Park { keep, after } => {
+            SettleAction::Park { keep, after } | SettleAction::Hold { keep, after } => {
                 if self.drop_deleted(entry) {
                     return Reply::Trimmed;
+                }
+                if let SettleAction::Hold { .. } = action {
+                    *self.holds.entry(entry).or_default() += 1;
                 }
                 let record = Record {
                     at: now + *after,
@@ -587,7 +587,6 @@ impl Store {
                         count: *keep,
                         since: now,
                         raised: false,
-                        is_taken: false,
                     },
                 );
             }
@@ -621,6 +620,9 @@ impl Store {
                     *number = (before + 1, number.1 + 1);
                 }
                 self.pending.remove(&entry);
+                self.due.remove(&entry);
+                self.holds.remove(&entry);
+                self.forget_journal(entry);
                 self.acted.insert((host, entry));
                 self.settled.push((entry, Fate::Acted));
             }
@@ -629,11 +631,17 @@ impl Store {
                     return Reply::Refused("the dead-letter queue is full".to_owned());
                 }
                 self.pending.remove(&entry);
+                self.due.remove(&entry);
+                self.holds.remove(&entry);
+                self.forget_journal(entry);
                 let fate = Fate::DeadLettered(rejection.reason, rejection.attempts);
                 self.settled.push((entry, fate));
             }
             SettleAction::Discard(rejection) => {
                 self.pending.remove(&entry);
+                self.due.remove(&entry);
+                self.holds.remove(&entry);
+                self.forget_journal(entry);
                 let fate = Fate::Discarded(rejection.reason, rejection.attempts);
                 self.settled.push((entry, fate));
             }
@@ -672,6 +680,7 @@ impl Store {
                 ..held
             },
         );
+        self.due.remove(&entry);
         Reply::Done
     }
 
@@ -691,10 +700,14 @@ impl Store {
         held.owner = Owner::Host(host);
         held.since = now;
         held.raised = false;
-        held.is_taken = origin == Origin::Returned;
+        let native = held.count;
+        if origin == Origin::Returned || self.due.contains_key(&entry) {
+            self.keep_record(now, entry);
+        }
         Some(Handed {
             entry,
-            native: held.count,
+            native,
+            held: self.held(entry),
             origin,
             from,
         })
@@ -706,6 +719,7 @@ impl Store {
         if deleted {
             self.pending.remove(&entry);
             self.settled.push((entry, Fate::Trimmed));
+            self.forget_journal(entry);
         }
         deleted
     }

@@ -10,6 +10,7 @@ use super::super::{Event, FIRST_SHARE, FOR_ORPHANS, Key, Ledger, Mode, Settings,
 use super::audit::{Audit, Cause, Death};
 use super::driver::Call;
 use super::executor::Slot;
+use super::journal::{self, Witnesses};
 use super::scenario::{AHEAD, ORIGIN, Scenario, ms};
 use super::store::{Entry, HostId, Owner, Pending, Store};
 use crate::delivery::attempt::Lane;
@@ -45,6 +46,9 @@ pub(super) enum Step {
     /// The handler starts, and ends.
     Start(HostId, u64),
     End(HostId, u64),
+    /// The request of a call leaves, and its answer comes.
+    Send(HostId, journal::Call),
+    Respond(HostId, journal::Call),
     Reconnect(HostId),
     Probe(HostId),
     DrainOver(HostId),
@@ -78,8 +82,6 @@ pub(super) struct Host {
     pub(super) had_dead_letter: bool,
     /// How many it had seen before a read without an answer, and until when that matters.
     pub(super) unanswered_read: Option<(usize, Time)>,
-    /// What it has taken, and could not say that it knows.
-    pub(super) unconfirmed: Vec<(Entry, Option<Time>)>,
     pub(super) queue: VecDeque<(Key, Option<u32>, Time)>,
     pub(super) slots: Vec<Slot>,
     /// Calls that wait for the connection.
@@ -95,6 +97,8 @@ pub(super) struct Host {
     pub(super) disturbed: Time,
     /// The numbers that its last attempts have read.
     pub(super) read: HashMap<Entry, (usize, u64)>,
+    /// The counts that its last attempts have.
+    pub(super) counts: HashMap<Entry, u32>,
     /// No instance of the handler can be made until then.
     pub(super) broken_until: Time,
     /// When attempts have ended lately.
@@ -115,6 +119,7 @@ pub(super) struct World<'a> {
     pub(super) calls: HashMap<u64, Call>,
     pub(super) next_token: u64,
     pub(super) healed: bool,
+    pub(super) witnesses: Witnesses,
     steps: BTreeMap<(Time, u64), Step>,
     away_until: Time,
     /// Which change of the rules is in force.
@@ -178,12 +183,13 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
         scenario,
         rng: Rng::with_seed(seed ^ 0x5eed),
         now: ORIGIN,
-        store: Store::new(scenario.min_idle),
+        store: Store::new(scenario.min_idle, scenario.records),
         audit: Audit::new(scenario),
         hosts: Vec::new(),
         calls: HashMap::new(),
         next_token: 0,
         healed: false,
+        witnesses: Witnesses::new(),
         steps: BTreeMap::new(),
         away_until: Time::ZERO,
         policy: None,
@@ -269,6 +275,7 @@ impl World<'_> {
         }
         let now = self.now;
         self.audit.finish(self.scenario, &self.store, now);
+        self.check_journals();
         let pending = self.store.pending.keys();
         let is_over = |entry: &&Entry| {
             let life = &self.audit.lives[**entry];
@@ -407,6 +414,8 @@ impl World<'_> {
             Step::Deny(host, key) => self.deny(host, key),
             Step::Start(host, token) => self.start(host, token),
             Step::End(host, token) => self.end_attempt(host, token),
+            Step::Send(host, call) => self.send(host, call),
+            Step::Respond(host, call) => self.respond(host, call),
             Step::Reconnect(host) => self.reconnect(host),
             Step::Probe(host) => self.probe(host),
             Step::DrainOver(host) => self.kill(host, Cause::Outside),
@@ -445,6 +454,8 @@ impl World<'_> {
             | Step::Deny(host, _)
             | Step::Start(host, _)
             | Step::End(host, _)
+            | Step::Send(host, _)
+            | Step::Respond(host, _)
             | Step::Reconnect(host)
             | Step::Probe(host)
             | Step::Policy(host)
@@ -608,13 +619,6 @@ impl World<'_> {
         self.excuse(others);
     }
 
-    /// What hosts have taken, and are about to know for certain.
-    fn on_the_way(&self, host: HostId) -> impl Iterator<Item = Entry> {
-        let is_open = move |call: &&Call| call.host == host && !call.given_up;
-        let calls = self.calls.values().filter(is_open);
-        calls.flat_map(|call| call.command.known())
-    }
-
     /// Somebody destroys the group; another program may make it again at once.
     fn destroy_group(&mut self) {
         let read = self.store.read;
@@ -625,17 +629,14 @@ impl World<'_> {
             };
             let h = &self.hosts[host];
             let is_known = h.ledger.holds(&DeliveryId(entry as u128))
-                || self.on_the_way(host).any(|other| other == entry);
-            let is_taken = held.is_taken && self.scenario.confirms;
-            (h.alive && !is_known).then_some((host, entry, is_taken))
+                || self.store.due.contains_key(&entry);
+            (h.alive && !is_known).then_some((host, entry))
         };
-        let unknown: Vec<_> = self.store.pending.iter().filter_map(unknown).collect();
-        let (taken, fresh): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|&(.., taken)| taken);
-        let is_new = |&(host, entry, _): &(HostId, Entry, bool)| {
+        let unknown = self.store.pending.iter().filter_map(unknown);
+        let is_new = |&(host, entry): &(HostId, Entry)| {
             self.store.place_behind(entry) > self.hosts[host].read_from(self.now)
         };
-        let fresh = fresh.into_iter().filter(is_new);
-        let awaiting: Vec<_> = fresh.map(|(host, entry, _)| (host, entry)).collect();
+        let awaiting: Vec<_> = unknown.filter(is_new).collect();
         self.store.destroy_group();
         match self.rng.u32(0..3) {
             0 => {}
@@ -648,8 +649,7 @@ impl World<'_> {
         self.tale.regrouped += 1;
         self.awaiting = awaiting;
         let is_awaited = self.awaiting.iter().map(|&(_, entry)| entry);
-        let taken = taken.into_iter().map(|(_, entry, _)| entry);
-        let is_awaited: HashSet<Entry> = is_awaited.chain(taken).collect();
+        let is_awaited: HashSet<Entry> = is_awaited.collect();
         let all = 0..self.scenario.plans.len();
         self.excuse(all.filter(|entry| !is_awaited.contains(entry)));
         if again.is_some() {
@@ -662,7 +662,7 @@ impl World<'_> {
     /// and what the next group does not hand out again, is lost: nobody knows it any more.
     pub(super) fn excuse(&mut self, entries: impl IntoIterator<Item = Entry>) {
         let living = self.hosts.iter().filter(|host| host.alive);
-        let mut held: HashSet<Entry> = living
+        let held: HashSet<Entry> = living
             .flat_map(|host| host.ledger.holdings.iter())
             .filter(|(_, held)| {
                 let sent = match &held.state {
@@ -673,8 +673,6 @@ impl World<'_> {
             })
             .map(|(_, held)| held.job)
             .collect();
-        let living = (0..self.hosts.len()).filter(|&host| self.hosts[host].alive);
-        held.extend(living.flat_map(|host| self.on_the_way(host)));
         let store = &self.store;
         for entry in entries {
             let is_known = store.is_unread(entry)
@@ -756,7 +754,6 @@ impl World<'_> {
             had_dead_letter: rules.has_dead_letter,
             rules,
             unanswered_read: None,
-            unconfirmed: Vec::new(),
             queue: VecDeque::new(),
             slots: (0..self.scenario.concurrency).map(|_| Slot::Free).collect(),
             backlog: Vec::new(),
@@ -766,6 +763,7 @@ impl World<'_> {
             unanswered: HashSet::new(),
             disturbed: Time::ZERO,
             read: HashMap::new(),
+            counts: HashMap::new(),
             broken_until: Time::ZERO,
             ended: VecDeque::new(),
             hoards: None,
@@ -801,7 +799,6 @@ impl World<'_> {
             .partition::<Vec<_>, _>(|&(other, _)| other == host);
         self.awaiting = others;
         held.extend(mine.into_iter().map(|(_, entry)| entry));
-        held.extend(self.on_the_way(host));
         self.excuse(held);
         if let Cause::Killer(killer) = cause
             && isolated == Some(killer)

@@ -126,6 +126,7 @@ fn no_more_starts_are_recorded_ahead_than_the_prefetch_allows_and_half_begin_bef
         origin: Origin::Returned,
         header: 0,
         native: 1,
+        held: 0,
         turned_away: None,
         job: (),
     });

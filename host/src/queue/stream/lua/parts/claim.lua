@@ -1,4 +1,4 @@
--- Part: claim deliveries of the stream KEYS[1] and the group ARGV[1] for the consumer ARGV[2], by one command.
+-- Part, after `time` and `kept`: claim deliveries of the stream KEYS[1] and the group ARGV[1] for the consumer ARGV[2], by one command.
 -- They have the same count, and keep it. Each of `held` is a reply of XPENDING; each claim is { id, count,
 -- idle ms, fields }. Returns the ids of those that came behind `limit` bytes of fields: the consumer has them, and
 -- they are not among the claims.
@@ -29,4 +29,19 @@ local function claim(held, limit, ...)
     end
   end
   return beyond
+end
+-- The records of the claims in the set of parked deliveries come up after so many milliseconds. They stay until a
+-- renewal, a start or a settlement shows that the host knows the claim. If the answer is lost, and the group or the
+-- consumer with it, only the record knows the message. Orphans have one only if they were parked, and have not started
+-- since ('XX'): one that comes back from its record is no suspect.
+local function keep_records(parked, ms, ...)
+  local records = { 'ZADD', parked, ... }
+  local least = #records
+  for _, taken in ipairs(claims) do
+    records[#records + 1] = due_time(now + ms, taken[2], TAKEN)
+    records[#records + 1] = taken[1]
+  end
+  if #records > least then
+    redis.pcall(unpack(records))
+  end
 end

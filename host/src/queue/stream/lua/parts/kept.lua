@@ -1,5 +1,5 @@
 -- Part: the due time of a parked delivery says which count it keeps, by a fraction of a millisecond: so the count
--- outlives the delivery. It also says whether a host has taken the delivery, and is not known to know that. A time
+-- outlives the delivery. It also says whether a host has taken the delivery, and has not shown that it knows that. A time
 -- without a fraction is from a host that did not write it.
 local TAKEN = 1024
 local function due_time(ms, count, taken)

@@ -62,6 +62,17 @@ local function told(words)
   end
   return 'done'
 end
+-- Remove the records of the deliveries with the word 'done' from the set of parked deliveries. A script that has
+-- written does not fail because of a set of another type.
+local function forget_records(records, ids, words)
+  local gone = { 'ZREM', records }
+  for i, id in ipairs(ids) do
+    gone[#gone + 1] = words[i] == 'done' and id or nil
+  end
+  if #gone > 2 then
+    redis.pcall(unpack(gone))
+  end
+end
 -- Take the deliveries without a word for a consumer, and give each a word: 'done', or 'trimmed': its entry
 -- is gone, and the delivery with it. `counts` has the count that each keeps ('' = as it is): one command takes
 -- those with the same count.
