@@ -122,7 +122,7 @@ macro_rules! files {
 
 /// The SDK for JavaScript and TypeScript, in the folder of a project. The other SDKs are links in their templates.
 pub(super) const JS_SDK: &[File] = files!("sdk/js" in "hostler/":
-                "build/build.js" "build/cli.js" "build/globals.js" "build/node.js" "build/sources.js" "build/wit.js"
+                "build/build.js" "build/cli.js" "build/globals.js" "build/node.js" "build/refused.js" "build/sources.js" "build/wit.js"
                 "node/assert.cjs" "node/async_hooks.js" "node/crypto.js" "node/missing.cjs" "node/os.js"
                 "node/process.js" "node/querystring.js" "node/stream-promises.js" "node/timers.js" "node/url.js"
                 "node/util.cjs" "package.json" "runtime/entry.js" "runtime/error.js" "runtime/promise.js"
