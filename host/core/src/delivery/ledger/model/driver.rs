@@ -681,6 +681,7 @@ impl World<'_> {
                 let plan = &self.scenario.plans[entry];
                 // What no handler saw has no effects.
                 let is_unfit = plan.nature == Nature::Unfit && plan.gate != Some(Gate::OtherGroup);
+                let held = self.store.held(entry);
                 let reply = self
                     .store
                     .settle(now, host, entry, *count, action, (read, is_unfit));
@@ -700,8 +701,12 @@ impl World<'_> {
                         SettleAction::HandBack { .. } | SettleAction::Leave { .. } if *again => {
                             self.audit.kept_its_charge(entry);
                         }
+                        // Another host had it meanwhile, and has parked it: this hold is not counted.
+                        SettleAction::Hold { .. } if self.store.held(entry) == held => {
+                            self.audit.charged(entry);
+                        }
                         SettleAction::Hold { .. } => {
-                            self.audit.held(host, entry, self.store.held(entry));
+                            self.audit.held(host, entry, held + 1);
                             self.audit.parked(entry);
                         }
                         SettleAction::Park { .. }
