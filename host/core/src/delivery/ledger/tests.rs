@@ -631,6 +631,7 @@ fn a_held_start_is_not_charged_unless_its_answer_is_lost_or_it_is_one_too_many()
         let asks = Event::Finished {
             key,
             outcome: Outcome::NackRequeue(None),
+            told: None,
             hold: Some(after),
             is_current: true,
             jitter: 0.5,
