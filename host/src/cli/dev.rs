@@ -6,8 +6,7 @@ use std::sync::Arc;
 use crate::cli::flags::{CONFIG, Developed, Flags, checked};
 use crate::cli::text::one_line;
 use crate::cli::{Exit, Failure, Variables, output};
-use crate::config::{Server, SummaryFormat};
-use crate::embedded;
+use crate::config::{EMBEDDED_DIR, Server, SummaryFormat};
 use crate::host::{Beginning, Threads};
 use crate::telemetry::logging;
 use crate::workbench::dev::{Attempt, Event, Show, develop};
@@ -74,7 +73,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let mut config = checked(Ok(loaded))?;
     if is_private {
         // Commands in that folder find it.
-        config.redis.server = Server::Embedded(config.development.folder.join(embedded::DIR));
+        config.redis.server = Server::Embedded(config.development.folder.join(EMBEDDED_DIR));
     }
     let summary = config.process.summary;
     let show = showing(args.json);

@@ -13,7 +13,8 @@ use crate::cli::exit::Failure;
 use crate::cli::{Variables, output};
 use crate::config::settings::{self, Section};
 use crate::config::{
-    self, CONFIG_VARIABLE, Collected, Definition, Loaded, QUEUE_KEYS, Shape, Source, Sources,
+    self, CONFIG_VARIABLE, Collected, Definition, EMBEDDED_DIR, Loaded, QUEUE_KEYS, Shape, Source,
+    Sources,
 };
 use crate::embedded;
 
@@ -251,14 +252,14 @@ fn prefer_private_server(sources: &mut Sources) {
         let is_replaced = matches!(setting.source, Source::File { .. } | Source::Default);
         setting.key == REDIS && is_replaced && setting.value.as_deref() != Some(EMBEDDED)
     });
-    if effective.is_empty() || !embedded::is_running(Path::new(embedded::DIR)) {
+    if effective.is_empty() || !embedded::is_running(Path::new(EMBEDDED_DIR)) {
         return;
     }
     sources.flags.push((REDIS, EMBEDDED.to_owned()));
     NOTED.call_once(|| {
         output::people(&format!(
             "note: this uses the private Redis that runs in {}; `--redis` names another one\n",
-            embedded::DIR
+            EMBEDDED_DIR
         ));
     });
 }

@@ -24,7 +24,7 @@ pub use file::FILE_MAX;
 pub use file_schema::of_settings as file_schema;
 pub use problem::{Error, Problem, ProblemKind, Source};
 pub use queue::queue_of_type;
-pub use reach::read_token;
+pub use reach::{EMBEDDED_DIR, read_token};
 pub use secret::{RedisAt, RedisUrl};
 pub use setting::{Definition, Facts, Setting};
 pub use sources::Sources;

@@ -12,10 +12,11 @@ use crate::config::setting::Definition;
 use crate::config::setting::Setting;
 use crate::config::settings::server;
 use crate::config::{Redis, Server};
-use crate::embedded;
 use crate::redis::target::{PasswordSource, Secret, SentinelLogin, Target, TlsFiles};
 use crate::regular_file;
 
+/// Where a private server keeps its data: in this folder beside the configuration file, or in the working directory.
+pub const EMBEDDED_DIR: &str = ".hostler";
 /// A password file is one line.
 const PASSWORD_MAX: u64 = 4096;
 /// A token that is shorter can be guessed.
@@ -121,7 +122,7 @@ impl Collected {
                     }
                 }
                 let folder = self.folder_of(&server::REDIS).unwrap_or(Path::new(""));
-                Server::Embedded(folder.join(embedded::DIR))
+                Server::Embedded(folder.join(EMBEDDED_DIR))
             }
             RedisAt::Url(url) => {
                 let target = Target::parse(url.expose(), password, tls);

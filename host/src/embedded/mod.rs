@@ -26,9 +26,6 @@ use place::{Mode, Place, SOCKET_PATH_MAX};
 use probe::{Health, probe, shut_down};
 use programs::Programs;
 
-/// The usual name of the directory.
-pub const DIR: &str = ".hostler";
-
 const SUPERVISE: &str = include_str!("supervise.sh");
 
 /// How long a server may stay silent at the start; while it answers that it is loading, it may take
