@@ -1,6 +1,6 @@
 // A handler: it acks every message.
 
-import type { Message, Outcome } from "hostler:handler/types@1.1.0";
+import type { Message, Outcome } from "hostler:handler/types@1.2.0";
 
 export const messageHandler = {
   handle(message: Message): Outcome {
