@@ -82,6 +82,7 @@ impl Candidate {
                 logs: &LogSink::Capture(Capture::default()),
                 trace: Traced::default(),
                 began: std::time::Instant::now(),
+                journal: None,
             };
             let sandbox = &candidate.sandbox;
             let report = sandbox.call(&mut sandbox.slot(), call).await;

@@ -363,6 +363,7 @@ fn call_handler(handler: &mut Handler, calls: usize) {
         logs: &LogSink::Tracing,
         trace: Traced::default(),
         began: Instant::now(),
+        journal: None,
     };
     let (sandbox, slot) = (&handler.sandbox, &mut handler.slot);
     handler.runtime.block_on(async {

@@ -288,7 +288,7 @@ pub fn marked(component: &[u8], number: usize) -> Vec<u8> {
 /// then it is the same, because records and variants never change.
 #[must_use]
 pub fn of_the_first_release(component: &[u8]) -> Vec<u8> {
-    const NEW: &[u8] = b"@1.1.0";
+    const NEW: &[u8] = b"@1.2.0";
     let mut bytes = component.to_vec();
     for place in 0..bytes.len().saturating_sub(NEW.len()) {
         if bytes[place..].starts_with(NEW) {

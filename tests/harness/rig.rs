@@ -80,6 +80,7 @@ impl Rig {
             logs: &LogSink::Capture(self.capture.clone()),
             trace: Traced::default(),
             began: std::time::Instant::now(),
+            journal: None,
         };
         let call = self.sandbox.call(&mut self.slot, call);
         // No limit that works takes longer: a test must not hang.

@@ -3,49 +3,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Imported Functions from `hostler:handler/http@1.1.0`
+// Imported Functions from `hostler:handler/http@1.2.0`
 
-__attribute__((__import_module__("hostler:handler/http@1.1.0"), __import_name__("fetch")))
+__attribute__((__import_module__("hostler:handler/http@1.2.0"), __import_name__("fetch")))
 extern void __wasm_import_hostler_handler_http_fetch(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, uint8_t *, size_t, int32_t, int32_t, uint8_t *);
 
-// Imported Functions from `hostler:handler/key-value@1.1.0`
+// Imported Functions from `hostler:handler/key-value@1.2.0`
 
-__attribute__((__import_module__("hostler:handler/key-value@1.1.0"), __import_name__("get")))
+__attribute__((__import_module__("hostler:handler/key-value@1.2.0"), __import_name__("get")))
 extern void __wasm_import_hostler_handler_key_value_get(uint8_t *, size_t, uint8_t *);
 
-__attribute__((__import_module__("hostler:handler/key-value@1.1.0"), __import_name__("set")))
+__attribute__((__import_module__("hostler:handler/key-value@1.2.0"), __import_name__("set")))
 extern void __wasm_import_hostler_handler_key_value_set(uint8_t *, size_t, uint8_t *, size_t, int32_t, int64_t, uint8_t *);
 
-__attribute__((__import_module__("hostler:handler/key-value@1.1.0"), __import_name__("delete")))
+__attribute__((__import_module__("hostler:handler/key-value@1.2.0"), __import_name__("delete")))
 extern void __wasm_import_hostler_handler_key_value_delete(uint8_t *, size_t, uint8_t *);
 
-__attribute__((__import_module__("hostler:handler/key-value@1.1.0"), __import_name__("increment")))
+__attribute__((__import_module__("hostler:handler/key-value@1.2.0"), __import_name__("increment")))
 extern void __wasm_import_hostler_handler_key_value_increment(uint8_t *, size_t, int64_t, uint8_t *);
 
-// Imported Functions from `hostler:handler/publisher@1.1.0`
+// Imported Functions from `hostler:handler/publisher@1.2.0`
 
-__attribute__((__import_module__("hostler:handler/publisher@1.1.0"), __import_name__("publish")))
+__attribute__((__import_module__("hostler:handler/publisher@1.2.0"), __import_name__("publish")))
 extern void __wasm_import_hostler_handler_publisher_publish(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int64_t, uint8_t *);
 
-// Imported Functions from `hostler:handler/secrets@1.1.0`
+// Imported Functions from `hostler:handler/secrets@1.2.0`
 
-__attribute__((__import_module__("hostler:handler/secrets@1.1.0"), __import_name__("get")))
+__attribute__((__import_module__("hostler:handler/secrets@1.2.0"), __import_name__("get")))
 extern void __wasm_import_hostler_handler_secrets_get(uint8_t *, size_t, uint8_t *);
 
-// Imported Functions from `hostler:handler/delivery@1.1.0`
+// Imported Functions from `hostler:handler/delivery@1.2.0`
 
-__attribute__((__import_module__("hostler:handler/delivery@1.1.0"), __import_name__("deadline-ms")))
+__attribute__((__import_module__("hostler:handler/delivery@1.2.0"), __import_name__("deadline-ms")))
 extern int64_t __wasm_import_hostler_handler_delivery_deadline_ms(void);
 
-__attribute__((__import_module__("hostler:handler/delivery@1.1.0"), __import_name__("is-cancelled")))
+__attribute__((__import_module__("hostler:handler/delivery@1.2.0"), __import_name__("is-cancelled")))
 extern int32_t __wasm_import_hostler_handler_delivery_is_cancelled(void);
 
-__attribute__((__import_module__("hostler:handler/delivery@1.1.0"), __import_name__("trace-context")))
+__attribute__((__import_module__("hostler:handler/delivery@1.2.0"), __import_name__("trace-context")))
 extern void __wasm_import_hostler_handler_delivery_trace_context(uint8_t *);
 
-// Exported Functions from `hostler:handler/message-handler@1.1.0`
+// Exported Functions from `hostler:handler/message-handler@1.2.0`
 
-__attribute__((__weak__, __export_name__("cabi_post_hostler:handler/message-handler@1.1.0#handle")))
+__attribute__((__weak__, __export_name__("cabi_post_hostler:handler/message-handler@1.2.0#handle")))
 void __wasm_export_exports_hostler_handler_message_handler_handle_post_return(uint8_t * arg0) {
   switch ((int32_t) (int32_t) *((uint8_t*) (arg0 + 0))) {
     case 0: {
@@ -620,7 +620,7 @@ void hostler_handler_delivery_trace_context(handler_tuple2_option_string_option_
   };
 }
 
-__attribute__((__export_name__("hostler:handler/message-handler@1.1.0#handle")))
+__attribute__((__export_name__("hostler:handler/message-handler@1.2.0#handle")))
 uint8_t * __wasm_export_exports_hostler_handler_message_handler_handle(uint8_t * arg, size_t arg0, uint8_t * arg1, size_t arg2, uint8_t * arg3, size_t arg4, uint8_t * arg5, size_t arg6, int32_t arg7, int32_t arg8, int64_t arg9) {
   exports_hostler_handler_message_handler_message_t arg10 = (hostler_handler_types_message_t) {
     (handler_string_t) (handler_string_t) { (uint8_t*)(arg), (arg0) },

@@ -205,11 +205,11 @@ typedef hostler_handler_types_message_t exports_hostler_handler_message_handler_
 
 typedef hostler_handler_types_outcome_t exports_hostler_handler_message_handler_outcome_t;
 
-// Imported Functions from `hostler:handler/http@1.1.0`
+// Imported Functions from `hostler:handler/http@1.2.0`
 // Send a request and wait for the whole response.
 extern bool hostler_handler_http_fetch(hostler_handler_http_request_t *request, hostler_handler_http_response_t *ret, hostler_handler_http_error_t *err);
 
-// Imported Functions from `hostler:handler/key-value@1.1.0`
+// Imported Functions from `hostler:handler/key-value@1.2.0`
 // The value of a key; none = it has no value. Sees what this attempt has set and deleted.
 extern bool hostler_handler_key_value_get(handler_string_t *key, handler_option_list_u8_t *ret, handler_string_t *err);
 // Set a value, which expires this many milliseconds after the acknowledgement; none = never. This
@@ -222,16 +222,16 @@ extern bool hostler_handler_key_value_delete(handler_string_t *key, handler_stri
 // adds twice.
 extern bool hostler_handler_key_value_increment(handler_string_t *key, int64_t delta, int64_t *ret, handler_string_t *err);
 
-// Imported Functions from `hostler:handler/publisher@1.1.0`
+// Imported Functions from `hostler:handler/publisher@1.2.0`
 // Publish to a queue. This happens together with the acknowledgement of the current message:
 // both happen, or neither.
 extern bool hostler_handler_publisher_publish(handler_string_t *queue, hostler_handler_publisher_outgoing_t *message, handler_string_t *err);
 
-// Imported Functions from `hostler:handler/secrets@1.1.0`
+// Imported Functions from `hostler:handler/secrets@1.2.0`
 // The present value of a secret. It can change while the handler runs.
 extern bool hostler_handler_secrets_get(handler_string_t *name, handler_string_t *ret, handler_string_t *err);
 
-// Imported Functions from `hostler:handler/delivery@1.1.0`
+// Imported Functions from `hostler:handler/delivery@1.2.0`
 // Milliseconds until this attempt times out.
 extern uint64_t hostler_handler_delivery_deadline_ms(void);
 // Whether the host is stopping; the handler should then answer soon.
@@ -239,7 +239,7 @@ extern bool hostler_handler_delivery_is_cancelled(void);
 // The W3C trace context of the message: `traceparent` and `tracestate`, if it has them.
 extern void hostler_handler_delivery_trace_context(handler_tuple2_option_string_option_string_t *ret);
 
-// Exported Functions from `hostler:handler/message-handler@1.1.0`
+// Exported Functions from `hostler:handler/message-handler@1.2.0`
 void exports_hostler_handler_message_handler_handle(exports_hostler_handler_message_handler_message_t *message, exports_hostler_handler_message_handler_outcome_t *ret);
 
 // Helper Functions

@@ -1,6 +1,6 @@
 // What hostler calls. The build begins with this file.
 
-import type { Message, MessageHandler, Outcome } from "hostler:handler/types@1.1.0";
+import type { Message, MessageHandler, Outcome } from "hostler:handler/types@1.2.0";
 
 import { loaded, settled } from "./async.js";
 import { forget } from "./random.js";

@@ -1,6 +1,6 @@
 // A handler for orders. order.ts decides; this file connects it to hostler.
 
-import type { Message, Outcome } from "hostler:handler/types@1.1.0";
+import type { Message, Outcome } from "hostler:handler/types@1.2.0";
 
 import { log } from "./log";
 import * as order from "./order";

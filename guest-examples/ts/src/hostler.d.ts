@@ -1,6 +1,6 @@
 // The types of hostler's WIT in componentize-qjs: a `u64` is a number.
 
-declare module "hostler:handler/types@1.1.0" {
+declare module "hostler:handler/types@1.2.0" {
   /** One message, as one attempt receives it. */
   export interface Message {
     /** An idempotency key: the same for every attempt at this message, also after requeues and replays. */
@@ -35,7 +35,7 @@ declare module "hostler:handler/types@1.1.0" {
   }
 }
 
-declare module "hostler:handler/delivery@1.1.0" {
+declare module "hostler:handler/delivery@1.2.0" {
   const delivery: {
     /** Milliseconds until this attempt times out. */
     deadlineMs(): number;

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -46,6 +47,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value = "1", value_parser = attempt)]
     attempt: NonZeroU32,
 
+    /// Play so many attempts in sequence, until one acks or drops: each finds what those before it have recorded
+    #[arg(long, value_name = "N", default_value = "1", value_parser = attempt)]
+    attempts: NonZeroU32,
+
     /// The most attempts of the message, as the handler sees it; 0 = no limit
     #[arg(long, value_name = "N", default_value = "0")]
     max_attempts: u32,
@@ -58,7 +63,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME", default_value = "invoke")]
     queue: String,
 
-    /// Print one line of JSON
+    /// Print one line of JSON for each attempt
     #[arg(long)]
     json: bool,
 
@@ -90,21 +95,40 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         headers,
         enqueued_ms: 0,
     };
-    let attempts = (args.attempt.get(), args.max_attempts);
-    let (report, lines) = block_on(async {
-        let slot = &mut sandbox.slot();
-        Ok(call(&sandbox, slot, &message, attempts).await)
+    let played = block_on(async {
+        let (slot, journal) = (&mut sandbox.slot(), Arc::default());
+        let first = args.attempt.get();
+        let mut played = Vec::new();
+        for number in first..first.saturating_add(args.attempts.get()) {
+            let attempts = (number, args.max_attempts);
+            let (report, lines) = call(&sandbox, slot, &message, attempts, &journal).await;
+            let is_last = matches!(report.outcome, Outcome::Ack | Outcome::Drop(_));
+            played.push((report, lines));
+            if is_last {
+                break;
+            }
+        }
+        Ok(played)
     })?;
+    let mut exit = Exit::Ok;
+    for (report, lines) in &played {
+        exit = show(report, lines, prefix, args.json)?;
+    }
+    Ok(exit)
+}
+
+/// Print what became of an attempt.
+fn show(report: &Report, lines: &[LogLine], prefix: &str, as_json: bool) -> Result<Exit, Failure> {
     let verdict = Verdict::new(&report.outcome);
     let invoked = Invoked {
         verdict,
         duration_us: text::micros(report.duration),
         memory_bytes: report.memory_bytes,
-        effects: effects::Effects::of(&report, prefix),
+        effects: effects::Effects::of(report, prefix),
         logs: lines.iter().map(|line| line.text.as_str()).collect(),
     };
-    output::either(args.json, &invoked, |_| {
-        shown(&verdict, &report, prefix, &lines)
+    output::either(as_json, &invoked, |_| {
+        shown(&verdict, report, prefix, lines)
     })?;
     Ok(match &report.outcome {
         Outcome::Ack => Exit::Ok,

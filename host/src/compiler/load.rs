@@ -257,6 +257,12 @@ fn allow_batches(imports: &[Import], settings: &Settings) -> Result<(), LoadErro
         );
         return Err(LoadError::Batch(detail));
     }
+    let keys = settings.grants.key_value.as_ref();
+    if keys.is_some_and(|keys| keys.journal) {
+        let detail = "`[grant.key-value]` has `journal = true`, and a journal belongs to one message; leave it out, or handle \
+                      single messages";
+        return Err(LoadError::Batch(detail.to_owned()));
+    }
     let uses_http = imports
         .iter()
         .any(|import| import.need == Need::Grant("http"));

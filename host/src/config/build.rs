@@ -27,6 +27,7 @@ impl Collected {
         self.check_publish(queue.as_ref(), dead_letter.as_ref());
         self.check_keys(queue.as_ref());
         let dedup = self.check_dedup(queue.as_ref());
+        let journal = self.check_journal(queue.as_ref());
         let process = self.check_process();
         let telemetry = self.check_telemetry();
         let providers = self.check_providers();
@@ -54,6 +55,7 @@ impl Collected {
             providers,
             batching: self.batching(),
             dedup,
+            journal,
             outlets: Arc::new(self.value(&grants::PUBLISH).unwrap_or_default()),
             outbox: outbox::Rules {
                 mode: self.or_default(&grants::PUBLISH_OUTBOX),

@@ -9,17 +9,19 @@ use crate::config::collect::Collected;
 use crate::config::reach::{read_headers, read_token};
 use crate::config::setting::{Definition, Kind, Kinds};
 use crate::config::settings::{
-    dead_letters, dedup, failures, grants, handler, process, queue, swap, telemetry,
+    self, dead_letters, dedup, failures, grants, handler, process, queue, swap, telemetry,
 };
 use crate::config::{Dashboard, DeadLetter, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
 use crate::delivery::key_value::KeyRules;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
+use crate::grants::http::rules::HttpRule;
 use crate::grants::key_value::rules::wanted;
 use crate::outgoing::dedup::Dedup;
 use crate::publish::{Channel, Destination, List, Stream};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
+use crate::queue::journal;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::rollout::breaker;
@@ -27,7 +29,7 @@ use crate::rollout::canary::{self, Share};
 use crate::rollout::verify;
 use crate::telemetry::otlp;
 use crate::telemetry::otlp::dropped::Signal;
-use crate::values::Value;
+use crate::values::{ByteSize, Value};
 use crate::wire;
 use crate::wire::codec::BodyCodec;
 use crate::wire::keys;
@@ -387,6 +389,26 @@ impl Collected {
             window,
             header: header.map(|header: String| header.to_lowercase()),
             max_ids: self.or_default::<NonZeroU64>(&dedup::DEDUP_MAX_IDS).get(),
+        })
+    }
+
+    /// How journals are kept, if a rule asks for them.
+    pub(super) fn check_journal(&mut self, queue: Option<&QueueKind>) -> Option<journal::Rules> {
+        let http: Vec<HttpRule> = self.value(&grants::HTTP).unwrap_or_default();
+        let keys: Option<KeyRules> = self.value(&grants::KEY_VALUE);
+        let of_requests = http.iter().any(|rule| rule.journal);
+        let of_keys = keys.is_some_and(|rules| rules.journal);
+        if !of_requests && !of_keys && self.source(&grants::JOURNAL).is_none() {
+            return None;
+        }
+        if queue.is_some_and(QueueKind::is_at_most_once) {
+            let what = "`journal` means nothing on a queue without acknowledgements: no message comes a second time";
+            let hint = "leave it out, or serve a stream or a reliable list";
+            self.conflict(Some(&grants::HTTP), what, hint);
+        }
+        Some(journal::Rules {
+            bytes: self.or_default::<ByteSize>(&settings::journal::BYTES).0,
+            keep: self.or_default(&settings::journal::KEEP),
         })
     }
 

@@ -116,6 +116,7 @@ fn example_of(key: &str) -> Option<&'static str> {
             r#"{"invoices":"stream:{orders}:invoices"}"#,
         ),
         ("grant.key-value", r#"{"prefix":"{orders}:kv:"}"#),
+        ("grant.journal", "{}"),
         ("otlp.endpoint", "http://localhost:4317"),
         ("otlp.headers_file", "/etc/hostler/otlp"),
         ("otlp.ca", "/etc/hostler/ca.pem"),

@@ -34,6 +34,7 @@ use crate::grants::Providers;
 use crate::outgoing::dedup::Dedup;
 use crate::outgoing::{Outlets, outbox};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
+use crate::queue::journal;
 use crate::queue::kind::Place;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
@@ -120,6 +121,8 @@ pub struct Config {
     pub outbox: outbox::Rules,
     /// How duplicates are found; `None` = they are not looked for.
     pub dedup: Option<Dedup>,
+    /// How journals are kept; `None` = no rule asks for one.
+    pub journal: Option<journal::Rules>,
     /// What follows an outcome.
     pub policy: Policy,
     /// The dead-letter queue.

@@ -105,6 +105,7 @@ impl Collected {
                 config: self.value(&grants::CONFIG),
                 publish: self.value(&grants::PUBLISH).as_ref().map(outlets),
                 key_value: self.value(&grants::KEY_VALUE),
+                journal: self.value(&grants::JOURNAL),
                 files: self.value(&grants::FILES).unwrap_or_default(),
                 provided: providers.map(Providers::provided).unwrap_or_default(),
             },

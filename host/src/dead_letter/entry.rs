@@ -9,10 +9,11 @@ use serde::{Serialize, Serializer};
 use super::list;
 use crate::calls::copy;
 use crate::delivery::death::History;
+use crate::delivery::journal::Stored;
 use crate::delivery::message::Headers;
 use crate::delivery::signature::signature;
 use crate::delivery::text::{printable, truncate_utf8};
-use crate::wire::{dead_letter as header, death, keys, stream};
+use crate::wire::{dead_letter as header, death, journal, keys, stream};
 
 /// The reason of entries that are no dead letters ([`Entry::is_dead_letter_in`]), in counts and filters.
 pub const UNKNOWN: &str = "unknown";
@@ -99,9 +100,12 @@ impl Entry {
 
     /// Read a value of a list: a frame, the envelope of a dead letter, or else a payload.
     pub fn of_value(value: Bytes) -> Self {
-        let (headers, body, _) = list::read(&value);
+        let (mut headers, body, _) = list::read(&value);
+        let records = headers.find(header::RECORDS).cloned();
+        headers.remove(header::RECORDS);
         let options = stream::Options::default();
-        let fields = stream::encode(body, &headers, &options.body_field);
+        let mut fields = stream::encode(body, &headers, &options.body_field);
+        fields.extend(records.map(|text| (Bytes::from_static(journal::FIELD), text)));
         Self {
             value: Some(value.clone()),
             ..Self::new(list::id_of(&value), fields, &options)
@@ -212,6 +216,13 @@ impl Entry {
     /// Its deaths, most recent first.
     pub fn history(&self) -> History {
         death::read(&self.headers).history
+    }
+
+    /// The calls that are recorded of the message, by number.
+    pub fn records(&self) -> Vec<Stored> {
+        let carried = journal::carried(&self.fields);
+        let read = |(number, record)| journal::decode(number, &record);
+        carried.into_iter().filter_map(read).collect()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::delivery::message::Headers;
 use crate::delivery::text::hex;
 use crate::redis::reply;
 use crate::wire::dead_letter::replay::{self, Replaying};
-use crate::wire::dead_letter::{FRAMING, REASON, SOURCE};
+use crate::wire::dead_letter::{FRAMING, REASON, RECORDS, SOURCE};
 use crate::wire::list::{self, Codec};
 use crate::wire::{envelope, frame, keys};
 
@@ -56,18 +56,26 @@ pub(super) fn read(value: &Bytes) -> (Headers, Bytes, Codec) {
     }
 }
 
-/// The value of a replayed copy in `target`. A raw value has headers beside its own list only: in any
+/// The value of a replayed copy in `target`. `records` says which of its records it keeps. A raw value has headers beside its own list only: in any
 /// other list the copy is the payload, as it was published.
 pub(super) fn copy_of(
     value: &Bytes,
     target: &str,
     replaying: Replaying<'_>,
+    records: impl Fn(&Bytes) -> Option<Bytes>,
 ) -> Result<Bytes, list::Error> {
     let (headers, payload, codec) = read(value);
     if is_bare(&headers, target) {
         return Ok(payload);
     }
-    list::encode(&replay::headers(&headers, replaying), &payload, codec)
+    let mut copied = replay::headers(&headers, replaying);
+    if let Some(text) = headers.find(RECORDS) {
+        copied.remove(RECORDS);
+        if let Some(left) = records(text) {
+            copied.push(RECORDS, left);
+        }
+    }
+    list::encode(&copied, &payload, codec)
 }
 
 /// Whether its copy in this list has no headers.

@@ -20,7 +20,7 @@ use crate::redis::{Class, Error as RedisError};
 use crate::wire::Raw;
 use crate::wire::dead_letter::replay::{self, Replaying};
 use crate::wire::dead_letter::{GROUP, SOURCE};
-use crate::wire::keys;
+use crate::wire::{journal, keys};
 
 /// Most targets in a report, and of those whose groups are known.
 const TARGETS_MAX: usize = 100;
@@ -44,6 +44,10 @@ pub struct ReplayOptions {
     pub rate: Option<NonZeroU32>,
     /// Let hosts handle the copies although messages with their ids were handled already.
     pub again: bool,
+    /// Leave out the journals of the messages: their handlers make all calls again.
+    pub drops_journals: bool,
+    /// The calls whose records are left out: their handlers make these again.
+    pub forget: Vec<String>,
     /// Only report what would be done.
     pub dry_run: bool,
 }
@@ -56,8 +60,20 @@ impl Default for ReplayOptions {
             limit: None,
             rate: None,
             again: false,
+            drops_journals: false,
+            forget: Vec::new(),
             dry_run: false,
         }
+    }
+}
+
+impl ReplayOptions {
+    /// Whether the call with this name is made again: its name is given, or what follows the kind in it.
+    fn forgets(&self, name: &str) -> bool {
+        let bare = name.split_once(':').map_or(name, |(_, bare)| bare);
+        self.forget
+            .iter()
+            .any(|known| known == name || known == bare)
     }
 }
 
@@ -210,7 +226,7 @@ impl<'a> Replay<'a> {
                                 only_group: only,
                                 again: self.options.again,
                             };
-                            match copy_of(entry, &target, replaying) {
+                            match copy_of(entry, &target, replaying, &self.options) {
                                 Ok(copy) => moves.push(Move {
                                     entry,
                                     target,
@@ -450,15 +466,38 @@ fn copy_of(
     entry: &Entry,
     target: &str,
     replaying: Replaying<'_>,
+    options: &ReplayOptions,
 ) -> Result<Raw, crate::wire::list::Error> {
     Ok(match &entry.value {
-        Some(value) => Raw::Value(list::copy_of(value, target, replaying)?),
-        None => Raw::Fields(replay::stream_fields(
-            &entry.fields,
-            &entry.headers,
-            replaying,
-        )),
+        Some(value) => Raw::Value(list::copy_of(value, target, replaying, |text| {
+            forgotten(journal::records(text), options)
+        })?),
+        None => {
+            let mut fields = replay::stream_fields(&entry.fields, &entry.headers, replaying);
+            forget(&mut fields, options);
+            Raw::Fields(fields)
+        }
     })
+}
+
+/// Leave out what its handler shall do again.
+fn forget(fields: &mut Vec<(Bytes, Bytes)>, options: &ReplayOptions) {
+    if !options.drops_journals && options.forget.is_empty() {
+        return;
+    }
+    let records = journal::carried(fields);
+    fields.retain(|(name, _)| name != journal::FIELD);
+    let left = forgotten(records, options);
+    fields.extend(left.map(|text| (Bytes::from_static(journal::FIELD), text)));
+}
+
+/// The text of these records, without those that are left out; `None` = none is left.
+fn forgotten(mut records: BTreeMap<u32, Bytes>, options: &ReplayOptions) -> Option<Bytes> {
+    records.retain(|number, record| {
+        let stored = journal::decode(*number, record);
+        stored.is_some_and(|stored| !options.forgets(&stored.record.name))
+    });
+    (!records.is_empty() && !options.drops_journals).then(|| journal::text(&records))
 }
 
 /// The consumer groups of a stream; none if there is no such key.

@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use super::journal::session::Session;
 use super::steps::Recording;
 use crate::delivery::trace::{AttemptSpan, StepKind};
 
@@ -31,6 +32,8 @@ pub struct Origin {
     pub tracestate: Option<Bytes>,
     /// The digest of the handler.
     pub handler: Arc<str>,
+    /// The journal of the message, if it has one.
+    pub journal: Option<Arc<Session>>,
 }
 
 /// An attempt, as the grants see it.

@@ -2,6 +2,7 @@
 
 use super::configuration::rules::Values;
 use super::files::rules::Directory;
+use super::journal::rules::JournalGrant;
 use super::provided::Provided;
 use crate::delivery::effect::Outlets;
 use crate::delivery::key_value::KeyRules;
@@ -15,10 +16,19 @@ pub struct Grants {
     pub publish: Option<Outlets>,
     /// `key-value`: the keys of `key-value`.
     pub key_value: Option<KeyRules>,
+    /// `journal`: the handler may remember values.
+    pub journal: Option<JournalGrant>,
     /// `files`: directories that the handler may read.
     pub files: Vec<Directory>,
     /// What the handler may do outside the sandbox.
     pub provided: Provided,
+}
+
+impl Grants {
+    /// Whether an attempt does anything outside the sandbox.
+    pub(crate) fn has_scope(&self) -> bool {
+        !self.provided.is_empty() || self.journal.is_some()
+    }
 }
 
 /// One grant.

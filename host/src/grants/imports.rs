@@ -10,15 +10,16 @@ use serde::{Serialize, Serializer};
 use super::grant::{Grant, Grants};
 use super::key_value::KEY_VALUE;
 use super::publish::WASMCLOUD_CONSUMER;
-use super::{configuration, http, key_value, publish, secrets};
+use super::{configuration, http, journal, key_value, publish, secrets};
 
 /// The grants of this version that give interfaces.
-static GRANTS: [&Grant; 6] = [
+static GRANTS: [&Grant; 7] = [
     &configuration::GRANT,
     &http::GRANT,
     &secrets::GRANT,
     &publish::GRANT,
     &key_value::GRANT,
+    &journal::GRANT,
     &OF_BATCHES,
 ];
 
@@ -80,7 +81,9 @@ impl Import {
 
     /// Whether its calls belong to one message without naming it: a batch cannot have it.
     pub(crate) fn belongs_to_one_message(&self) -> bool {
-        self.need == Need::Grant("publish") || self.need == Need::Grant(KEY_VALUE)
+        ["publish", KEY_VALUE, "journal"]
+            .map(Need::Grant)
+            .contains(&self.need)
     }
 
     /// Whether it belongs to the network: the grant `tcp` opens it.

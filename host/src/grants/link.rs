@@ -4,7 +4,7 @@ use wasmtime::Engine;
 use wasmtime::component::Linker;
 
 use super::imports::BATCH_EFFECTS;
-use super::{Grants, configuration, files, http, key_value, publish, secrets, tcp};
+use super::{Grants, configuration, files, http, journal, key_value, publish, secrets, tcp};
 use crate::sandbox::host::Host;
 use crate::sandbox::ungranted::{self, VERSION};
 
@@ -34,6 +34,9 @@ pub(crate) fn linker(engine: &Engine, grants: Option<&Grants>) -> wasmtime::Resu
     }
     if is_given(|grants| grants.provided.http.is_some()) {
         http::link::link(&mut linker)?;
+    }
+    if is_given(|grants| grants.journal.is_some()) {
+        journal::link::link(&mut linker)?;
     }
     if is_given(|grants| grants.provided.exposes()) {
         secrets::link::link(&mut linker)?;

@@ -6,7 +6,7 @@
 //! - `grant`: how a grant is called, and what it gives. `imports`: which imports need which grant. `link`: links them.
 //! - `providers`: what this host has, and the one place that chooses. `provided`: what a handler gets of it. `scope`,
 //!   `context`, `steps`: what one attempt does, until it ends.
-//! - [`network`]: hosts and addresses in rules. [`name`]: names of rules. `denials`: events.
+//! - [`journal`]: the recorded answers to calls of a message. [`network`]: hosts and addresses in rules. [`name`]: names of rules. `denials`: events.
 //!
 //! Only links know WebAssembly, and a link knows the trait of its provider only.
 
@@ -17,6 +17,7 @@ pub mod files;
 mod grant;
 pub mod http;
 pub(crate) mod imports;
+pub mod journal;
 pub mod key_value;
 pub(crate) mod link;
 pub mod name;

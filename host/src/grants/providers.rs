@@ -152,6 +152,7 @@ mod tests {
     use crate::grants::http::provider::{Body, HttpError, HttpRequest, Provider as _};
     use crate::grants::http::rules::AddsKey;
     use crate::grants::http::target::Scheme;
+    use crate::grants::journal::rules::Unknown;
     use crate::grants::name::Name;
     use crate::grants::network::address::Network;
     use crate::grants::network::reach::HostPattern;
@@ -171,6 +172,7 @@ mod tests {
             traceparent: None,
             tracestate: None,
             handler: "sha256:0".into(),
+            journal: None,
         }
     }
 
@@ -193,6 +195,9 @@ mod tests {
             idempotency_key: AddsKey::No,
             idempotency_header: None,
             traceparent: false,
+            journal: false,
+            journal_status: None,
+            unknown: Unknown::Again,
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::context::{Context, NO_MESSAGE, Origin};
 use super::http::provider::Requests;
+use super::journal::remembered::Remembered;
 use super::key_value::provider::Keys;
 use super::provided::Provided;
 use super::secrets::provider::Exposed;
@@ -17,6 +18,7 @@ pub(crate) struct Scope {
     tcp: Option<Arc<Lookups>>,
     secrets: Option<Arc<Exposed>>,
     keys: Option<Arc<Keys>>,
+    remembered: Option<Arc<Remembered>>,
 }
 
 impl Scope {
@@ -38,6 +40,7 @@ impl Scope {
             tcp: tcp.as_ref().map(|tcp| Lookups::new(&context, tcp)),
             secrets: (secrets.as_ref()).map(|secrets| Exposed::new(&context, secrets)),
             keys: keys.as_ref().map(|keys| Keys::new(&context, keys)),
+            remembered: (context.origin.journal.is_some()).then(|| Remembered::new(&context)),
             context,
         })
     }
@@ -69,6 +72,11 @@ impl Scope {
     /// Its secrets.
     pub(crate) fn secrets(&self) -> Result<Arc<Exposed>, String> {
         granted(self.secrets.as_ref())
+    }
+
+    /// What it remembers.
+    pub(crate) fn remembered(&self) -> Result<Arc<Remembered>, String> {
+        granted(self.remembered.as_ref())
     }
 
     /// Its keys.

@@ -136,6 +136,7 @@ impl Rollout {
             group: config.queue.group().map(str::to_owned),
             hostler: env!("CARGO_PKG_VERSION").to_owned(),
             accepts_deploys: config.swap.accept_deploys,
+            knows_journals: true,
             ..HostSeen::default()
         };
         let store = Arc::clone(&self.store);

@@ -20,6 +20,9 @@ use crate::host::{Error, component, descriptors, listing, supervisor};
 use crate::queue::kind::QueueOptions;
 use crate::queue::startup::StartError;
 use crate::queue::{Guarantee, Queue};
+use crate::redis::connection::Connector;
+use crate::rollout::follower::HostSeen;
+use crate::rollout::store::Store;
 use crate::rollout::versions::{Origin, Versions};
 use crate::runtime::sandboxed::Sandboxed;
 use crate::runtime::{self, Control, Driver, Handler};
@@ -226,6 +229,9 @@ impl Host<'_> {
         let Some(queue) = opened.await? else {
             return Ok(Served::NOTHING);
         };
+        if config.journal.is_some() {
+            refuse_old_hosts(connector, config.queue.name()).await?;
+        }
         let patience = config.process.until_empty_timeout;
         let shown = (&self.health, &self.status);
         let mut watcher = ConfigWatcher::new(sources, &config, &options, connector, shown);
@@ -299,6 +305,18 @@ impl Host<'_> {
             ended,
             summary: Some(self.metrics.summary()),
         })
+    }
+}
+
+/// Recorded calls are recorded for all hosts of the queue: none of them may be too old to know journals.
+async fn refuse_old_hosts(connector: &Connector, queue: &str) -> Result<(), Error> {
+    let store = Store::new(connector.link("versions"), queue);
+    let hosts = store.hosts().await;
+    let hosts = hosts.map_err(|error| StartError::from_error(error, queue))?;
+    let hosts = HostSeen::parse_all(&hosts);
+    match hosts.into_iter().find(|host| !host.knows_journals) {
+        Some(host) => Err(StartError::OldHost(host.consumer).into()),
+        None => Ok(()),
     }
 }
 

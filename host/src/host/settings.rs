@@ -21,7 +21,8 @@ pub fn loop_settings(config: &Config) -> runtime::Settings {
             paused: config.paused,
             checked_acks: !config.outlets.is_empty()
                 || config.sandbox.grants.key_value.is_some()
-                || config.dedup.is_some(),
+                || config.dedup.is_some()
+                || config.journal.is_some(),
             concurrency: config.sandbox.concurrency,
             prefetch_max: config.prefetch.get() as usize,
             min_idle: config.min_idle,
@@ -44,6 +45,7 @@ pub fn loop_settings(config: &Config) -> runtime::Settings {
         kept_after: config.swap.window,
         breaker: config.swap.breaker,
         on_break: config.swap.on_break,
+        journals: config.journal.is_some(),
     }
 }
 

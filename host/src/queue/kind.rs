@@ -132,7 +132,24 @@ impl QueueOptions {
             // A replica is enough: it passes on messages published on its primary.
             Self::PubSub(options) => (Vec::new(), pubsub(options)),
         };
-        check_all(connector, requirements).await
+        let warnings = check_all(connector, requirements).await?;
+        let evicts = |warning: &StartWarning| match warning {
+            StartWarning::Evicts(policy) if self.has_journals() => Some(policy.clone()),
+            _ => None,
+        };
+        match warnings.iter().find_map(evicts) {
+            Some(policy) => Err(StartError::EvictsJournals(policy)),
+            None => Ok(warnings),
+        }
+    }
+
+    /// Whether its messages may have journals.
+    fn has_journals(&self) -> bool {
+        match self {
+            Self::Stream(options) => options.journal.is_some(),
+            Self::List(options) => options.journal.is_some(),
+            Self::SimpleList(_) | Self::PubSub(_) => false,
+        }
     }
 
     /// Begin to serve it.

@@ -15,6 +15,7 @@ pub use crate::outgoing::outbox::Relayed;
 use crate::redis::{Error, ServerTime};
 use crate::wire::Raw;
 use crate::wire::decoded::Malformed;
+use journal::{Increment, Journal, Written};
 
 mod at_least_once;
 pub mod at_most_once;
@@ -23,6 +24,7 @@ pub mod dead_letter_queue;
 mod due;
 pub mod inspect;
 mod interruption;
+pub mod journal;
 pub mod kind;
 pub mod list;
 pub mod pubsub;
@@ -164,6 +166,8 @@ pub enum Sweep {
     Consumers,
     /// Outboxes that other hosts or configurations have filled.
     Outboxes,
+    /// Journals whose messages are gone.
+    Journals,
 }
 
 impl Sweep {
@@ -175,6 +179,7 @@ impl Sweep {
             Self::DeadLetters => "dead-letters",
             Self::Consumers => "consumers",
             Self::Outboxes => "outboxes",
+            Self::Journals => "journals",
         }
     }
 }
@@ -354,6 +359,35 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
         max: usize,
         holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
     ) -> Result<Taken, Error>;
+
+    /// The journal of a delivery. Fails on a queue that has none, here and below.
+    async fn journal(&self, _claim: &Claim) -> Result<Journal, Error> {
+        Err(journal::none())
+    }
+
+    /// Write an intent into the journal of a delivery that this host owns, or find the record that has its number. May be
+    /// repeated: it finds its own intent.
+    async fn intend(&self, _claim: &Claim, _number: u32, _intent: &[u8]) -> Result<Written, Error> {
+        Err(journal::none())
+    }
+
+    /// Add to the number of a key in the slot of the queue, and record the sum in the journal of a delivery that this host
+    /// owns; or find the record that has the number. May be repeated: it finds its own record.
+    async fn increment(&self, _claim: &Claim, _increment: Increment<'_>) -> Result<Written, Error> {
+        Err(journal::none())
+    }
+
+    /// Write the answer in the place of an intent (`None`: remove the intent), whichever host owns the delivery by now. May
+    /// be repeated.
+    async fn answer(
+        &self,
+        _claim: &Claim,
+        _number: u32,
+        _intent: &[u8],
+        _answer: Option<&[u8]>,
+    ) -> Result<Written, Error> {
+        Err(journal::none())
+    }
 
     /// Find the claims whose message was handled already, if duplicates are looked for. Where Redis does
     /// not answer nothing is found: the acknowledgement looks again.

@@ -7,6 +7,7 @@ use crate::outgoing::dedup::Dedup;
 use crate::outgoing::{Outlets, outbox};
 use crate::publish::{Channel, Destination};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::journal;
 use crate::queue::list::ListOptions;
 use crate::queue::pubsub::PubSubOptions;
 use crate::queue::rights::Need;
@@ -26,6 +27,9 @@ pub(super) fn stream_keys(options: &StreamOptions, is_cluster: bool) -> Vec<Key>
         Key::new(keys::late(key, group), "zset", "late acknowledgements"),
         Key::new(keys::min_idle(key, Some(group)), "zset", TERMS),
     ];
+    if options.journal.is_some() {
+        keys.push(Key::new(keys::journals(key, group), "zset", "the journals"));
+    }
     keys.extend(targets(options.dead_letter.as_ref(), key, "stream"));
     keys.extend(Publishing::of(&options.outlets, key, options.outbox, is_cluster).keys());
     keys
@@ -41,6 +45,9 @@ pub(super) fn list_keys(options: &ListOptions, is_cluster: bool) -> Vec<Key> {
         Key::new(keys::instances(key), "zset", "the instances"),
         Key::new(keys::min_idle(key, None), "zset", TERMS),
     ];
+    if options.journal.is_some() {
+        keys.push(Key::new(keys::journals(key, ""), "zset", "the journals"));
+    }
     let recovery = options.recovery.iter();
     keys.extend(recovery.map(|r| Key::new(&r.key, "zset", "the recovery set")));
     keys.extend(targets(options.dead_letter.as_ref(), key, "list"));
@@ -188,6 +195,32 @@ fn deduplicating(dedup: Option<&Dedup>, key: &str, group: Option<&str>, needs: &
     need("EVALSHA", &["0", "1", &marks]);
 }
 
+/// Every command that journals need. `group` is empty for a list.
+fn journaling(rules: Option<journal::Rules>, key: &str, group: &str, needs: &mut Vec<Need>) {
+    if rules.is_none() {
+        return;
+    }
+    let mut need =
+        |command: &'static str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    let (index, journal) = (keys::journals(key, group), keys::journal(key, group, "0-1"));
+    need("EXISTS", &[&index]);
+    need("UNLINK", &[&index]);
+    need("ZADD", &[&index, "1", "m"]);
+    need("ZREM", &[&index, "m"]);
+    need("ZSCORE", &[&index, "m"]);
+    need("ZCARD", &[&index]);
+    need("ZINCRBY", &[&index, "1", "m"]);
+    need("ZRANGEBYSCORE", &[&index, "0", "1"]);
+    need("HGETALL", &[&journal]);
+    need("HGET", &[&journal, "f"]);
+    need("HSET", &[&journal, "f", "v"]);
+    need("HDEL", &[&journal, "f"]);
+    need("HLEN", &[&journal]);
+    need("HINCRBY", &[&journal, "f", "1"]);
+    need("UNLINK", &[&journal]);
+    need("EVALSHA", &["0", "3", key, &index, &journal]);
+}
+
 /// Every command that the keys of a handler need.
 fn keeping(prefix: Option<&str>, needs: &mut Vec<Need>) {
     let Some(prefix) = prefix else {
@@ -302,6 +335,7 @@ pub(super) fn stream(options: &StreamOptions, is_cluster: bool) -> Vec<Need> {
     keeping(options.keys.as_deref(), &mut needs);
     let group = Some(&*options.group);
     deduplicating(options.dedup.as_ref(), key, group, &mut needs);
+    journaling(options.journal, key, &options.group, &mut needs);
     needs
 }
 
@@ -374,6 +408,7 @@ pub(super) fn list(options: &ListOptions, is_cluster: bool) -> Vec<Need> {
     Publishing::of(&options.outlets, key, options.outbox, is_cluster).needs(&mut needs);
     keeping(options.keys.as_deref(), &mut needs);
     deduplicating(options.dedup.as_ref(), key, None, &mut needs);
+    journaling(options.journal, key, "", &mut needs);
     needs
 }
 
@@ -430,6 +465,10 @@ mod tests {
             routes: Default::default(),
         });
         options.keys = Some("{orders}:kv:".into());
+        options.journal = Some(journal::Rules {
+            bytes: 1,
+            keep: Duration::from_secs(1),
+        });
         options.dedup = Some(Dedup {
             window: Duration::from_secs(1),
             header: None,
@@ -448,6 +487,7 @@ mod tests {
             outbox: options.outbox,
             keys: Some("{jobs}:kv:".into()),
             dedup: options.dedup.clone(),
+            journal: options.journal,
             recovery: Some(Recovery {
                 key: "claims".to_owned(),
                 ttl: None,

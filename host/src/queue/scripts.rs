@@ -4,11 +4,17 @@ use crate::redis::script::{ALLOW_OOM, STEP, TIME};
 use crate::redis::scripts;
 
 pub(crate) const DUE: &str = include_str!("lua/parts/due.lua");
+pub(crate) const JOURNALS: &str = include_str!("lua/parts/journals.lua");
+pub(crate) const JOURNAL_ROOM: &str = include_str!("lua/parts/journal_room.lua");
+pub(crate) const JOURNAL_NEW: &str = include_str!("lua/parts/journal_new.lua");
+pub(crate) const JOURNAL_TEXT: &str = include_str!("lua/parts/journal_text.lua");
 pub(crate) const TERMS: &str = include_str!("lua/parts/terms.lua");
 
 scripts! {
     /// Say what this host goes by, and learn what all hosts of the queue go by.
     GO_BY = [ALLOW_OOM, TIME, TERMS] "go_by";
+    /// Write the answer to a call into a journal.
+    JOURNAL_ANSWER = [ALLOW_OOM, TIME, JOURNALS, JOURNAL_ROOM] "journal_answer" durable;
     /// Take values off a simple list.
     LIST_POP = [ALLOW_OOM, STEP] "list_pop";
 }

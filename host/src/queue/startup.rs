@@ -80,6 +80,18 @@ pub enum StartError {
     /// The server does not know this command.
     #[error("redis does not know {0}")]
     Unknown(String),
+    /// The server may evict journals.
+    #[error(
+        "a grant has `journal = true`, and redis has maxmemory-policy {0}: when memory is short it may delete what \
+         calls were recorded, and they would be made again"
+    )]
+    EvictsJournals(String),
+    /// A host of the queue knows no journals.
+    #[error(
+        "a grant has `journal = true`, and the host `{0}` of the queue is too old to know journals: it would make \
+         recorded calls again"
+    )]
+    OldHost(String),
     /// The user may not do what serving needs.
     #[error("the redis user `{user}` lacks rights")]
     MissingRights {
@@ -111,6 +123,10 @@ impl StartError {
                 return Some(format!(
                     "give each queue a key of its own; if nobody serves `{owner}` any more, delete `{key}`"
                 ));
+            }
+            Self::EvictsJournals(_) => "set it to noeviction",
+            Self::OldHost(_) => {
+                "upgrade all hosts of the queue first, without the journal; turn it on when the old ones are gone"
             }
             Self::BrokenTag(_) => "name another key, or put a part of it in braces",
             Self::Unknown(command) => return Some(hint::unknown(command)),

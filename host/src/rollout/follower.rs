@@ -353,6 +353,9 @@ pub struct HostSeen {
     pub at_ms: u64,
     /// Whether the host accepts deploys.
     pub accepts_deploys: bool,
+    /// Whether the host knows journals.
+    #[serde(default)]
+    pub knows_journals: bool,
     /// The queue is paused on this host.
     #[serde(default)]
     pub paused: bool,

@@ -227,6 +227,7 @@ async fn run_selftest(sandbox: &Sandbox, number: usize, test: &SelfTest) -> Resu
         logs: &LogSink::Tracing,
         trace: Traced::default(),
         began: std::time::Instant::now(),
+        journal: None,
     };
     let outcome = sandbox.call(&mut sandbox.slot(), call).await.outcome;
     if test.expect.is_met(&outcome) {

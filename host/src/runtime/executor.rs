@@ -20,11 +20,14 @@ use tokio::task::JoinSet;
 
 use crate::clock::Clock;
 use crate::delivery::ledger::{Event, Time};
+use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
+use crate::grants::journal::session::Session;
 use crate::runtime::fault_point::{self, Point};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Batching, Call, Handler, SlotEvent, Verdicts, panicked};
 use crate::runtime::job::{Released, Ticket};
+use crate::runtime::journals::{self, Journals};
 use crate::sandbox::{Cancelled, LogSink};
 
 /// State that one slot and the driver share. It has cache lines of its own: each call writes to it.
@@ -58,6 +61,8 @@ pub struct Shared {
     pub gate: Gate,
     /// The output of guests goes here.
     pub logs: LogSink,
+    /// The journals of messages, if they have any.
+    pub journals: Option<Journals>,
 }
 
 /// A start that comes later after the look for duplicates waits for another look.
@@ -137,6 +142,7 @@ impl Shared {
         slot: usize,
         (ticket, attempt): (&'a Ticket, u32),
         began: Instant,
+        journal: Option<&'a Arc<Session>>,
     ) -> Call<'a> {
         let message = &ticket.work.claim.message;
         fault_point::reach(Point::Start, message);
@@ -148,6 +154,7 @@ impl Shared {
             logs: &self.logs,
             trace: Traced::default(),
             began,
+            journal,
         }
     }
 }
@@ -223,7 +230,7 @@ impl<H: Handler> Slot<H> {
         let began = Instant::now();
         let started = tickets.iter().zip(&attempts);
         let calls: Vec<Call<'_>> = started
-            .map(|(ticket, attempt)| shared.call(self.number, (ticket, *attempt), began))
+            .map(|(ticket, attempt)| shared.call(self.number, (ticket, *attempt), began, None))
             .collect();
         let mut verdicts = Verdicts::new(tickets.clone(), attempts, self.events.clone());
         let running = &shared.slots[self.number].running;
@@ -306,7 +313,9 @@ impl<H: Handler> Slot<H> {
                 attempt
             }
         };
-        let call = shared.call(self.number, (ticket, attempt), began);
+        let journals = shared.journals.as_ref();
+        let journal = journals.map(|journals| journals.begin(&ticket.work.claim));
+        let call = shared.call(self.number, (ticket, attempt), began, journal.as_ref());
         let running = &shared.slots[self.number].running;
         running.store(1, Ordering::Relaxed);
         let ran = {
@@ -323,6 +332,10 @@ impl<H: Handler> Slot<H> {
                 panicked(self.handler.digest(), began)
             }
         };
+        if let Some(journal) = &journal {
+            let is_acked = report.outcome == Outcome::Ack;
+            journals::end(journal, call.message, attempt, is_acked).await;
+        }
         fault_point::reach(Point::Verdict, call.message);
         Some(SlotEvent::Finished {
             key: ticket.work.key,

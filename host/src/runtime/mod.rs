@@ -7,6 +7,7 @@
 //!   driver: both are in the crate `hostler-handover`. [`job`]: a delivery as the ledger and a slot keep it.
 //! - [`handler`]: a handler as a slot calls it. [`sandboxed`], [`native`]: the sandbox, and a no-op to
 //!   measure it against.
+//! - [`journals`]: the journals of messages, as attempts use them.
 //! - [`gate`]: which messages no handler may see.
 //! - `rollout_monitor`: how the versions of the handler do. `reporter`: counts, logs and status.
 //!
@@ -26,6 +27,7 @@ pub mod fault_point;
 pub mod gate;
 pub mod handler;
 pub mod job;
+pub mod journals;
 pub mod native;
 mod reporter;
 mod rollout_monitor;
@@ -73,6 +75,8 @@ pub struct Settings {
     pub breaker: Option<BreakerRule>,
     /// The reaction to a version that faults on everything.
     pub on_break: OnBreak,
+    /// Whether messages have journals.
+    pub journals: bool,
 }
 
 /// Rules that can change while a host runs.
@@ -146,6 +150,7 @@ impl Settings {
                 timeout: Duration::from_secs(5),
             }),
             on_break: OnBreak::default(),
+            journals: false,
         }
     }
 }

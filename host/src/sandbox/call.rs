@@ -22,6 +22,7 @@ use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::text::truncated;
 use crate::delivery::trace::{Trace, Traced};
+use crate::grants::journal::session::Session;
 
 /// The detail of the fault of a guest that loses a request.
 const LEFT_REQUEST: &str = "the handler acked, and a request that it sent is unfinished: wait for its response, or drop it";
@@ -43,6 +44,8 @@ pub struct Call<'a> {
     pub trace: Traced<'a>,
     /// When the attempt began: its time limit counts from here. All messages of a call have the same time.
     pub began: Instant,
+    /// The journal of the message, if it has one.
+    pub journal: Option<&'a Arc<Session>>,
 }
 
 /// The result of an attempt at one message.
@@ -330,6 +333,10 @@ impl Attempt {
             tracestate: headers.find(TRACESTATE).cloned(),
             sink: call.logs.clone(),
             input: (shared.program.as_ref()).map(|_| (call.message.clone(), call.max_attempts)),
+            journal: match calls {
+                [call] => call.journal.cloned(),
+                _ => None,
+            },
             acting: match may_act {
                 true => calls.iter().map(acting).collect(),
                 false => Vec::new(),

@@ -29,6 +29,7 @@ use crate::delivery::trace::{AttemptSpan, StepKind, Trace};
 use crate::grants::Grants;
 use crate::grants::context::{NO_MESSAGE, Origin};
 use crate::grants::files::rules::Directory;
+use crate::grants::journal::session::Session;
 use crate::grants::scope::Scope;
 use crate::grants::steps::Recording;
 
@@ -75,6 +76,8 @@ pub(crate) struct Attempt {
     pub(crate) acting: Vec<Acting>,
     /// What a program gets by stdin and variables: the message, and its delivery limit.
     pub(crate) input: Option<(Message, u32)>,
+    /// The journal of its one message, if it has one.
+    pub(crate) journal: Option<Arc<Session>>,
 }
 
 /// A message of an attempt, which may have effects.
@@ -107,6 +110,7 @@ impl Attempt {
             traceparent: self.traceparent(),
             tracestate: self.tracestate(),
             handler: Arc::clone(handler),
+            journal: self.journal.clone(),
         }
     }
 
@@ -196,6 +200,7 @@ impl Attempt {
             sink: LogSink::Tracing,
             acting: Vec::new(),
             input: None,
+            journal: None,
         }
     }
 }
@@ -212,7 +217,7 @@ impl Host {
             table,
             open: Vec::new(),
             wasi: None,
-            scope: (!shared.grants.provided.is_empty()).then(Arc::default),
+            scope: shared.grants.has_scope().then(Arc::default),
             states: Vec::new(),
         }
     }

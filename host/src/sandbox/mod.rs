@@ -63,7 +63,7 @@ pub use world::World;
 pub const WASMTIME_VERSION: &str = "48.0.8";
 
 /// The WIT package that handlers are built against.
-pub const WIT_PACKAGE: &str = "hostler:handler@1.1.0";
+pub const WIT_PACKAGE: &str = "hostler:handler@1.2.0";
 
 /// The longest time between two interruptions of a running guest. CPU time is measured in steps of
 /// this length, and other tasks of the thread wait at most this long.

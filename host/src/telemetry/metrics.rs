@@ -62,12 +62,13 @@ const REDIS_CODES: [&str; 25] = [
 ];
 
 /// The parts of housekeeping of which one go may not do all.
-const SWEEPS: [&str; 5] = [
+const SWEEPS: [&str; 6] = [
     "retention",
     "max-length",
     "dead-letters",
     "consumers",
     "outboxes",
+    "journals",
 ];
 
 /// The steps at which a new version can be refused.
@@ -211,6 +212,19 @@ metrics! {
     http_request_seconds: RuleSeries = RuleSeries::new(Kind::HttpLatencies);
     /// Name lookups and TCP connections of the handler that no rule allows.
     tcp_denied: RuleSeries = RuleSeries::new(Kind::TcpDenied);
+
+    /// Records written to journals: intents, answers, values and sums.
+    pub journal_writes: Counter;
+    /// Bytes of these records.
+    pub journal_bytes: Counter;
+    /// Calls that were not made, because an earlier attempt at the message has recorded the answer.
+    pub journal_replayed: Counter;
+    /// Calls whose answer an earlier attempt does not know: they were made again, or refused.
+    pub journal_unknown: Counter;
+    /// Calls that were refused, because a journal had no room for their answer.
+    pub journal_refused: Counter;
+    /// Records that the attempt has not used that acknowledged its message.
+    pub journal_unused: Counter;
 
     /// Handlers swapped in.
     pub swaps: Counter;

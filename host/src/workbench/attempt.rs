@@ -11,19 +11,24 @@ use crate::delivery::message::Message;
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
+use crate::grants::journal::memory::Memory;
+use crate::grants::journal::session::{Counts, Session};
 use crate::sandbox::{Call, Capture, LogLine, LogSink, Report, Sandbox, Slot};
 
 /// Why there is no attempt 0.
 pub const ATTEMPTS_FROM_1: &str = "attempts count from 1";
 
-/// Call the handler with a message: with the number of the attempt, and the most attempts. Also what it has logged.
+/// Call the handler with a message: with the number of the attempt, and the most attempts. Also what it has logged. Attempts with
+/// the same journal are attempts at one message.
 pub async fn call(
     sandbox: &Sandbox,
     slot: &mut Slot,
     message: &Message,
     (attempt, max_attempts): (u32, u32),
+    journal: &Arc<Memory>,
 ) -> (Report, Vec<LogLine>) {
     let capture = Capture::default();
+    let session = Session::new(Arc::<Memory>::clone(journal), &Counts::default());
     let call = Call {
         message,
         attempt,
@@ -32,8 +37,11 @@ pub async fn call(
         logs: &LogSink::Capture(capture.clone()),
         trace: Traced::default(),
         began: std::time::Instant::now(),
+        journal: Some(&session),
     };
-    (sandbox.call(slot, call).await, capture.take())
+    let report = sandbox.call(slot, call).await;
+    session.settled().await;
+    (report, capture.take())
 }
 
 /// An outcome in words. As JSON, the delay is in milliseconds.

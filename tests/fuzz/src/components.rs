@@ -248,6 +248,7 @@ impl Rig {
             logs: &self.logs,
             trace: Traced::default(),
             began: std::time::Instant::now(),
+            journal: None,
         }
     }
 

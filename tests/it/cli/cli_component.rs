@@ -13,20 +13,20 @@ fn scripted() -> String {
 fn check_shows_the_interface_the_digest_and_the_imports_of_a_component() {
     let text = run(["check", &scripted()]).ok().stdout;
     assert!(
-        text.contains("hostler:handler/message-handler@1.1.0"),
+        text.contains("hostler:handler/message-handler@1.2.0"),
         "{text}"
     );
     assert!(text.contains("sha256:"), "{text}");
     assert!(text.contains("always there"), "{text}");
     let json = run(["check", &scripted(), "--json"]).ok().json();
     assert_eq!(json["ok"], true);
-    assert_eq!(json["interface"], "hostler:handler/message-handler@1.1.0");
+    assert_eq!(json["interface"], "hostler:handler/message-handler@1.2.0");
     assert_eq!(json["digest"].as_str().unwrap().len(), "sha256:".len() + 64);
     assert!(json["size_bytes"].as_u64().unwrap() > 1000);
     let imports = json["imports"].as_array().unwrap();
     let delivery = imports
         .iter()
-        .find(|i| i["name"] == "hostler:handler/delivery@1.1.0")
+        .find(|i| i["name"] == "hostler:handler/delivery@1.2.0")
         .unwrap();
     assert_eq!(delivery["needs"], "nothing");
 }

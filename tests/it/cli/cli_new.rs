@@ -242,7 +242,7 @@ impl Extended<'_> {
         self.grants_config();
         self.write("src/region.js", &documented("js"));
         let import = "import { log } from \"./log.js\";\nimport { region } from \"./region.js\";\n\
-                      import delivery from \"hostler:handler/delivery@1.1.0\";";
+                      import delivery from \"hostler:handler/delivery@1.2.0\";";
         self.edit(
             "src/handler.js",
             "import { log } from \"./log.js\";",
@@ -260,7 +260,7 @@ impl Extended<'_> {
             &format!("{types}\n{}", documented("ts")),
         );
         let import = "import { log } from \"./log\";\nimport { region } from \"./region\";\n\
-                      import delivery from \"hostler:handler/delivery@1.1.0\";";
+                      import delivery from \"hostler:handler/delivery@1.2.0\";";
         self.edit("src/handler.ts", "import { log } from \"./log\";", import);
         self.logs_the_region("src/handler.ts");
         // What QuickJS does not have.

@@ -15,7 +15,7 @@ fn version_shows_hostler_wasmtime_and_the_interface() {
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(lines[0], concat!("hostler ", env!("CARGO_PKG_VERSION")));
     assert!(lines[1].starts_with("wasmtime 48."), "{lines:?}");
-    assert_eq!(lines[2], "wit hostler:handler@1.1.0");
+    assert_eq!(lines[2], "wit hostler:handler@1.2.0");
     assert_eq!(ended.stderr, "");
     assert_eq!(run(["-V"]).ok().stdout.lines().count(), 1);
 }

@@ -3,6 +3,7 @@
 mod effects_key_value;
 mod effects_key_value_checked;
 mod example_charge;
+mod journal;
 mod outbound_hostile;
 mod outbound_http;
 mod outbound_names;

@@ -368,8 +368,8 @@ async fn a_component_without_the_grants_is_refused_with_the_toml_that_gives_them
     let error = Sandbox::load(&guest("outbound"), &Settings::default()).unwrap_err();
     let text = error.to_string();
     for part in [
-        "hostler:handler/http@1.1.0 (needs the grant `http`)",
-        "hostler:handler/secrets@1.1.0 (needs the grant `secret`)",
+        "hostler:handler/http@1.2.0 (needs the grant `http`)",
+        "hostler:handler/secrets@1.2.0 (needs the grant `secret`)",
         "wasi:http/outgoing-handler@0.2",
         "[[grant.http]]\nhost = \"api.example.com\"",
         "[grant.secret]\nname = { file = \"/run/secrets/name\", expose = true }",
@@ -411,7 +411,7 @@ async fn a_handler_of_batches_may_not_have_keys_of_single_messages() {
         (export "error" (type $e (eq $error)))
         (export "fetch" (func (param "request" $r) (result (result $a (error $e)))))"#;
     let items = format!(
-        r#"(import "hostler:handler/http@1.1.0" (instance {types} {exports}))
+        r#"(import "hostler:handler/http@1.2.0" (instance {types} {exports}))
         (core module $m (memory (export "memory") 1)
             (func (export "realloc") (param i32 i32 i32 i32) (result i32) i32.const 1024)
             (func (export "handle-batch") {} i32.const 0))

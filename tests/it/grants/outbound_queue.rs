@@ -177,7 +177,7 @@ fn check_lists_imports_with_the_toml_that_grants_them() {
     for part in [
         "[[grant.http]]",
         "[grant.secret]",
-        "hostler:handler/http@1.1.0",
+        "hostler:handler/http@1.2.0",
     ] {
         assert!(refused.stderr.contains(part), "{part}: {refused:?}");
     }

@@ -221,8 +221,8 @@ fn interfaces_of_one_message_are_refused_in_a_batch_by_name() {
         ..Settings::default()
     };
     for name in [
-        "hostler:handler/publisher@1.1.0",
-        "hostler:handler/key-value@1.1.0",
+        "hostler:handler/publisher@1.2.0",
+        "hostler:handler/key-value@1.2.0",
         "wasi:keyvalue/batch@0.2.0-draft2",
     ] {
         let import = format!("(import \"{name}\" (instance))");
@@ -239,7 +239,7 @@ fn check_shows_the_grant_of_a_batch() {
     let refused = run(["check", &file]);
     assert_eq!(refused.code, 65, "{refused:?}");
     for said in [
-        "hostler:handler/batch-effects@1.1.0 (needs the grant `publish or key-value`)",
+        "hostler:handler/batch-effects@1.2.0 (needs the grant `publish or key-value`)",
         "[grant.publish]\nname = \"stream:key\"\n\n[grant.key-value]\nprefix = ",
     ] {
         assert!(refused.stderr.contains(said), "{said}: {refused:?}");

@@ -158,6 +158,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wire",
             "redis",
             "queue",
+            "grants",
             "sandbox",
             "rollout",
             "telemetry",

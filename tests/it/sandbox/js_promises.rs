@@ -42,8 +42,8 @@ mod refused {
 
 /// A handler that charges an order and publishes an invoice, and waits for neither.
 const FLOATING: &str = r#"
-import http from "hostler:handler/http@1.1.0";
-import publisher from "hostler:handler/publisher@1.1.0";
+import http from "hostler:handler/http@1.2.0";
+import publisher from "hostler:handler/publisher@1.2.0";
 
 import { encode } from "./utf8EXT";
 

@@ -103,6 +103,7 @@ async fn rust_batch_answers_each_message_alone_and_all_in_one_call() {
             logs: &LogSink::Tracing,
             trace: Traced::default(),
             began: std::time::Instant::now(),
+            journal: None,
         })
         .collect();
     let report = rig.sandbox.call_batch(&mut rig.slot, &calls).await;

@@ -33,6 +33,7 @@ async fn batch(rig: &mut Rig, bodies: &[&str]) -> BatchReport {
             logs: &logs,
             trace: Traced::default(),
             began: std::time::Instant::now(),
+            journal: None,
         })
         .collect();
     let call = rig.sandbox.call_batch(&mut rig.slot, &calls);
@@ -54,7 +55,7 @@ async fn each_message_of_a_batch_has_its_own_outcome() {
     let mut rig = rig(&Settings::default());
     let description = rig.sandbox.describe();
     assert_eq!(description.world, World::Batch);
-    assert_eq!(description.interface, "hostler:handler/batch-handler@1.1.0");
+    assert_eq!(description.interface, "hostler:handler/batch-handler@1.2.0");
     // Message `n` has attempt `n`, and takes the step `n` of its script.
     let bodies = ["ack", "ack,nack", "drop:no", "ack,ack,ack,nack:7", "size"];
     let report = batch(&mut rig, &bodies).await;
@@ -185,6 +186,7 @@ async fn in_a_batch_traces_are_only_in_the_headers_of_their_messages() {
         logs: &logs,
         trace: Traced::default(),
         began: std::time::Instant::now(),
+        journal: None,
     };
     let calls = [call(&first), call(&second)];
     let report = rig.sandbox.call_batch(&mut rig.slot, &calls).await;

@@ -51,6 +51,7 @@ async fn a_batch_handler_of_the_first_release_still_runs() {
         logs: &LogSink::default(),
         trace: Traced::default(),
         began: std::time::Instant::now(),
+        journal: None,
     };
     let report = rig.sandbox.call_batch(&mut rig.slot, &[call; 100]).await;
     assert_eq!(report.answer.unwrap(), vec![Outcome::Ack; 100]);

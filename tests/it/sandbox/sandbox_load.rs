@@ -376,7 +376,7 @@ fn a_description_names_interface_size_and_imports() {
     let path = guest("scripted");
     let sandbox = Sandbox::load(&path, &Settings::default()).unwrap();
     let description = sandbox.describe();
-    let interface = "hostler:handler/message-handler@1.1.0";
+    let interface = "hostler:handler/message-handler@1.2.0";
     assert_eq!(description.interface, interface);
     assert_eq!(description.exports, [interface]);
     assert_eq!(description.size, fs::metadata(&path).unwrap().len());
@@ -387,7 +387,7 @@ fn a_description_names_interface_size_and_imports() {
         let import = imports.find(|import| import.name.starts_with(name))?;
         Some(import.need.clone())
     };
-    assert_eq!(need("hostler:handler/delivery@1.1.0"), Some(Need::Nothing));
+    assert_eq!(need("hostler:handler/delivery@1.2.0"), Some(Need::Nothing));
     assert_eq!(need("wasi:filesystem/preopens@0.2"), Some(Need::Inert));
     assert_eq!(need("wasi:clocks/monotonic-clock@0.2"), Some(Need::Nothing));
 

@@ -290,6 +290,7 @@ fn to_the_log(message: &Message) -> Call<'_> {
         logs: &LogSink::Tracing,
         trace: Traced::default(),
         began: std::time::Instant::now(),
+        journal: None,
     }
 }
 

@@ -16,7 +16,7 @@ export async function writeWorld(folder, imports, project) {
     await addPackage(folder, join(project, "wit", name), `project-${name}`);
   }
   const lines = [...new Set(imports)].sort().map((name) => `  import ${name};`);
-  const world = ["package hostler:built;", "", `world ${WORLD} {`, "  include hostler:handler/handler@1.1.0;", ...lines, "}"];
+  const world = ["package hostler:built;", "", `world ${WORLD} {`, "  include hostler:handler/handler@1.2.0;", ...lines, "}"];
   await writeFile(join(folder, "world.wit"), world.join("\n") + "\n");
 }
 

@@ -1,4 +1,4 @@
-import delivery from "hostler:handler/delivery@1.1.0";
+import delivery from "hostler:handler/delivery@1.2.0";
 
 export const deadline = {
   leftMs: () => Number(delivery.deadlineMs()),

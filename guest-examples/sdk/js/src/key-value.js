@@ -1,4 +1,4 @@
-import store from "hostler:handler/key-value@1.1.0";
+import store from "hostler:handler/key-value@1.2.0";
 
 import { decode, encode } from "./values.js";
 

@@ -1,4 +1,4 @@
-import publisher from "hostler:handler/publisher@1.1.0";
+import publisher from "hostler:handler/publisher@1.2.0";
 
 import { encode } from "./values.js";
 

@@ -1,9 +1,9 @@
 // The types of hostler's WIT, for handlers that use it directly. Import each interface as a default:
-// `import publisher from "hostler:handler/publisher@1.1.0"`. A `u64` is a bigint in StarlingMonkey, and a number in QuickJS.
+// `import publisher from "hostler:handler/publisher@1.2.0"`. A `u64` is a bigint in StarlingMonkey, and a number in QuickJS.
 
 type U64 = bigint | number;
 
-declare module "hostler:handler/types@1.1.0" {
+declare module "hostler:handler/types@1.2.0" {
   export interface Message {
     id: string;
     queue: string;
@@ -23,7 +23,7 @@ declare module "hostler:handler/types@1.1.0" {
   }
 }
 
-declare module "hostler:handler/delivery@1.1.0" {
+declare module "hostler:handler/delivery@1.2.0" {
   const delivery: {
     deadlineMs(): U64;
     isCancelled(): boolean;
@@ -32,7 +32,7 @@ declare module "hostler:handler/delivery@1.1.0" {
   export default delivery;
 }
 
-declare module "hostler:handler/publisher@1.1.0" {
+declare module "hostler:handler/publisher@1.2.0" {
   interface Outgoing {
     body: Uint8Array;
     headers: [name: string, value: string][];
@@ -42,7 +42,7 @@ declare module "hostler:handler/publisher@1.1.0" {
   export default publisher;
 }
 
-declare module "hostler:handler/key-value@1.1.0" {
+declare module "hostler:handler/key-value@1.2.0" {
   const keyValue: {
     get(key: string): Uint8Array | undefined;
     set(key: string, value: Uint8Array, ttlMs?: U64): void;
@@ -52,12 +52,12 @@ declare module "hostler:handler/key-value@1.1.0" {
   export default keyValue;
 }
 
-declare module "hostler:handler/secrets@1.1.0" {
+declare module "hostler:handler/secrets@1.2.0" {
   const secrets: { get(name: string): string };
   export default secrets;
 }
 
-declare module "hostler:handler/http@1.1.0" {
+declare module "hostler:handler/http@1.2.0" {
   interface Request {
     method: string;
     url: string;

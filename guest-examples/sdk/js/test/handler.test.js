@@ -91,9 +91,9 @@ test("the functions of hostler are called with what they take, and only those th
   const stored = new TextEncoder().encode('{"a":1}');
   const store = { get: call("get", stored), set: call("set"), delete: call("delete"), increment: call("increment", 3n) };
   const host = {
-    "hostler:handler/publisher@1.1.0": publisher,
-    "hostler:handler/key-value@1.1.0": store,
-    "hostler:handler/secrets@1.1.0": { get: call("secret", "s3cret") },
+    "hostler:handler/publisher@1.2.0": publisher,
+    "hostler:handler/key-value@1.2.0": store,
+    "hostler:handler/secrets@1.2.0": { get: call("secret", "s3cret") },
     "wasi:config/store@0.2.0-rc.1": { get: call("config", null) },
     "wasi:logging/logging@0.1.0-draft": { log: call("log") },
   };

@@ -9,10 +9,10 @@ except ImportError:  # Python 3.10
 
 #: The interface that a grant is for.
 INTERFACES = {
-    "http": "hostler:handler/http@1.1.0",
-    "publish": "hostler:handler/publisher@1.1.0",
-    "key-value": "hostler:handler/key-value@1.1.0",
-    "secret": "hostler:handler/secrets@1.1.0",
+    "http": "hostler:handler/http@1.2.0",
+    "publish": "hostler:handler/publisher@1.2.0",
+    "key-value": "hostler:handler/key-value@1.2.0",
+    "secret": "hostler:handler/secrets@1.2.0",
     "config": "wasi:config/store@0.2.0-rc.1",
 }
 #: Of the interfaces above, the one that is not hostler's.
@@ -38,6 +38,6 @@ def world(config: Path) -> str:
         granted = {name: value for name, value in granted.items() if name != "secret"}
     imports = "".join(f"  import {name};\n" for grant, name in INTERFACES.items() if grant in granted)
     return (
-        "package hostler:python;\n\nworld handler {\n  include hostler:handler/handler@1.1.0;\n"
+        "package hostler:python;\n\nworld handler {\n  include hostler:handler/handler@1.2.0;\n"
         f"{imports}}}\n{CONFIG if 'config' in granted else ''}"
     )

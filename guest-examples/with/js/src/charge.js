@@ -1,7 +1,7 @@
 // @with http
 // Charges an order by HTTP.
 
-import http from "hostler:handler/http@1.1.0";
+import http from "hostler:handler/http@1.2.0";
 
 import { Drop, Later, json } from "./order.js";
 import { encode } from "./utf8.js";

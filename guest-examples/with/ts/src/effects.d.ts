@@ -2,7 +2,7 @@
 // text, or an HttpError.
 // @with http
 
-declare module "hostler:handler/http@1.1.0" {
+declare module "hostler:handler/http@1.2.0" {
   export interface Request {
     /** The method, such as `GET`. */
     method: string;
@@ -43,7 +43,7 @@ declare module "hostler:handler/http@1.1.0" {
 // @end
 // @with key-value
 
-declare module "hostler:handler/key-value@1.1.0" {
+declare module "hostler:handler/key-value@1.2.0" {
   const keyValue: {
     /** The value of a key; null = it has no value. Sees what this attempt has set and deleted. */
     get(key: string): Uint8Array | null;
@@ -59,7 +59,7 @@ declare module "hostler:handler/key-value@1.1.0" {
 // @end
 // @with publish
 
-declare module "hostler:handler/publisher@1.1.0" {
+declare module "hostler:handler/publisher@1.2.0" {
   export interface Outgoing {
     /** The body, byte for byte. */
     body: Uint8Array;
@@ -78,7 +78,7 @@ declare module "hostler:handler/publisher@1.1.0" {
 // @end
 // @with secrets
 
-declare module "hostler:handler/secrets@1.1.0" {
+declare module "hostler:handler/secrets@1.2.0" {
   const secrets: {
     /** The present value of a secret. It can change while the handler runs. */
     get(name: string): string;

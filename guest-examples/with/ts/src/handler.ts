@@ -1,6 +1,6 @@
 // A handler for orders. order.ts reads them; this file connects the parts to hostler.
 
-import type { Message, Outcome } from "hostler:handler/types@1.1.0";
+import type { Message, Outcome } from "hostler:handler/types@1.2.0";
 
 // @with http
 import { charge } from "./charge";

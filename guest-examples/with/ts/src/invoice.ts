@@ -1,7 +1,7 @@
 // @with publish
 // Publishes an invoice.
 
-import publisher from "hostler:handler/publisher@1.1.0";
+import publisher from "hostler:handler/publisher@1.2.0";
 
 import { type Order, json } from "./order";
 import { encode } from "./utf8";

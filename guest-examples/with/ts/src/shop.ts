@@ -1,8 +1,8 @@
 // @with secrets
 // Knows who may send orders.
 
-import secrets from "hostler:handler/secrets@1.1.0";
-import type { Message } from "hostler:handler/types@1.1.0";
+import secrets from "hostler:handler/secrets@1.2.0";
+import type { Message } from "hostler:handler/types@1.2.0";
 
 import { Drop } from "./order";
 

@@ -1,7 +1,7 @@
 // @with key-value
 // Remembers how much each customer has ordered.
 
-import keyValue from "hostler:handler/key-value@1.1.0";
+import keyValue from "hostler:handler/key-value@1.2.0";
 
 import type { Order } from "./order";
 import { decode, encode } from "./utf8";

@@ -664,6 +664,7 @@ mod tests {
             prefix: Arc::from("{o}:kv:"),
             value_max: 4,
             checked: true,
+            journal: false,
         };
         let limits = EffectLimits {
             count: 2,

@@ -23,6 +23,8 @@ pub struct KeyRules {
     pub value_max: usize,
     /// Whether an attempt whose keys have changed since it read them runs again.
     pub checked: bool,
+    /// Whether each `increment` is recorded: it happens once for a message.
+    pub journal: bool,
 }
 
 impl KeyRules {
@@ -32,6 +34,7 @@ impl KeyRules {
             prefix: Arc::from(""),
             value_max: 0,
             checked: false,
+            journal: false,
         }
     }
 

@@ -56,11 +56,17 @@ headers! {
     /// On a reliable list: how many hosts died while they held the message. It has no effect in a message
     /// that a producer wrote.
     CRASHES = "x-hostler-crashes";
+    /// On a reliable list: the token that the message had first. Its journal is called so. Hosts write it where they put a
+    /// message back, or take it over.
+    JOURNAL = "x-hostler-journal";
+    /// On a reliable list: records of the message from before its death, as the field of an entry of a stream has them. No
+    /// handler sees it.
+    RECORDS = "x-hostler-records";
 }
 
 /// Headers of the original that are not copied. Each of them is either written anew, or belongs to
 /// one delivery, one queue or one replay only.
-const OWNED: [&str; 18] = [
+const OWNED: [&str; 19] = [
     REASON,
     DETAIL,
     SOURCE,
@@ -77,6 +83,7 @@ const OWNED: [&str; 18] = [
     REDIS_DELIVERY_COUNT,
     REDIS_IDLE_MS,
     CRASHES,
+    JOURNAL,
     ONLY_GROUP,
     FRAMING,
 ];

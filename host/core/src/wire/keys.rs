@@ -91,6 +91,10 @@ own_keys! {
     written(group) = "written";
     /// The ZSET of the deliveries of one group that were acknowledged when they were another host's, with the times.
     late(group) = "late";
+    /// The ZSET of the journals of one group, by message, with the times when they were last written. `group` is empty for a list.
+    journals(group) = "journals";
+    /// The hash of the records of one message. `group` is empty for a list.
+    journal(group, id) = "journal";
     /// The list of the values that one instance has taken from a reliable list.
     processing(instance) = "processing";
     /// The hash of the starts that one instance has recorded for its values of a reliable list.

@@ -9,6 +9,7 @@
 //! - [`keys`]: the names of the keys that belong to a queue.
 //! - [`dead_letter`]: the content of a dead letter, and the headers that the host owns.
 //! - [`death`]: the header `x-death`.
+//! - [`journal`]: a record of a journal.
 //! - [`line`]: a message as one line of JSON, for export and publish.
 
 use bytes::Bytes;
@@ -21,6 +22,7 @@ pub mod delayed;
 pub mod entry_id;
 pub mod envelope;
 pub mod frame;
+pub mod journal;
 pub mod keys;
 pub mod line;
 pub mod list;

@@ -105,7 +105,8 @@ pub fn headers(fields: &[(Bytes, Bytes)]) -> Headers {
 
 /// The fields as a JSON object of strings, in order and without headers.
 fn json_body(fields: &[(Bytes, Bytes)]) -> Result<String, Malformed> {
-    let is_own = |(name, _): &&(Bytes, Bytes)| header_name(name).is_none();
+    let is_own =
+        |(name, _): &&(Bytes, Bytes)| header_name(name).is_none() && name != super::journal::FIELD;
     let own = || fields.iter().filter(is_own);
     let mut names: Vec<&[u8]> = own().map(|(name, _)| name.as_ref()).collect();
     names.sort_unstable();

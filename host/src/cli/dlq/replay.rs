@@ -75,6 +75,14 @@ pub(super) struct Args {
     #[arg(long)]
     again: bool,
 
+    /// What becomes of recorded calls: keep = they are not made again, drop = all are made again
+    #[arg(long, value_name = "keep|drop", value_enum, default_value_t = Journal::Keep)]
+    journal: Journal,
+
+    /// Make this call again, although it is recorded; may be given several times
+    #[arg(long, value_name = "NAME")]
+    forget: Vec<String>,
+
     /// Show what would be moved; change nothing
     #[arg(long)]
     dry_run: bool,
@@ -93,6 +101,13 @@ pub(super) struct Args {
 
     #[command(flatten)]
     flags: Flags<Tried>,
+}
+
+/// What becomes of recorded calls.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+enum Journal {
+    Keep,
+    Drop,
 }
 
 fn rate(text: &str) -> Result<NonZeroU32, &'static str> {
@@ -130,6 +145,8 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         limit: args.limit,
         rate: args.rate,
         again: args.again,
+        drops_journals: args.journal == Journal::Drop,
+        forget: args.forget.clone(),
         dry_run: args.dry_run,
     };
     let (redis, trying) = args.flags.clone().load(variables, Collected::trying)?;

@@ -9,6 +9,7 @@ use crate::delivery::key_value::KeyRules;
 use crate::grants::configuration::rules::Values;
 use crate::grants::files::rules::Directory;
 use crate::grants::http::rules::HttpRule;
+use crate::grants::journal::rules::JournalGrant;
 use crate::grants::secrets::rules::SecretRule;
 use crate::grants::tcp::rules::TcpRule;
 use crate::outgoing::outbox::Mode;
@@ -49,6 +50,12 @@ section! { "Grants";
     /// since: if one has, the message runs again. In a file it is a table, `[grant.key-value]`; in a flag or a variable,
     /// a JSON object.
     KEY_VALUE: KeyRules = ("grant.key-value", "JSON")
+        .unset("not granted")
+        .kinds(&AT_LEAST_ONCE);
+
+    /// Grant `journal`: a handler remembers values from attempt to attempt at a message, and recalls them. In a file it is a
+    /// table without keys, `[grant.journal]`; in a flag or a variable, `{}`.
+    JOURNAL: JournalGrant = ("grant.journal", "JSON")
         .unset("not granted")
         .kinds(&AT_LEAST_ONCE);
 

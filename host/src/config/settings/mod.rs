@@ -11,6 +11,7 @@ pub(super) mod development;
 pub(super) mod failures;
 pub(super) mod grants;
 pub(super) mod handler;
+pub(super) mod journal;
 pub(super) mod limits;
 pub(super) mod process;
 pub(super) mod program;
@@ -51,7 +52,7 @@ macro_rules! section {
 use section;
 
 /// Every setting.
-pub static SECTIONS: [&Section; 13] = [
+pub static SECTIONS: [&Section; 14] = [
     &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
@@ -62,6 +63,7 @@ pub static SECTIONS: [&Section; 13] = [
     &dedup::SECTION,
     &limits::SECTION,
     &grants::SECTION,
+    &journal::SECTION,
     &process::SECTION,
     &telemetry::SECTION,
     &development::SECTION,

@@ -8,9 +8,10 @@ use http::{Method, Response};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
+use super::journaled;
 use super::pool::{Allowed, Pool, headers};
 use super::provider::{Body, HttpError, HttpRequest, Provider};
-use super::rules::{AddsKey, HttpRule};
+use super::rules::{AddsKey, HttpRule, changes_something};
 use super::stand_in::Answering;
 use super::target::{Scheme, Target};
 use crate::delivery::text::{printable, truncated};
@@ -110,6 +111,13 @@ impl Provider for Client {
     }
 
     fn refuses_batches(&self) -> Option<String> {
+        if let Some(rule) = self.rules.iter().find(|rule| rule.journal) {
+            return Some(format!(
+                "the rule `{}` of `[[grant.http]]` has a journal, which belongs to one message; leave `journal` out, or \
+                 handle single messages",
+                *rule.name
+            ));
+        }
         let has_key = |rule: &&HttpRule| rule.idempotency_key != AddsKey::No;
         let rule = self.rules.iter().find(has_key)?;
         Some(format!(
@@ -177,8 +185,16 @@ impl Provider for Client {
             method,
             headers,
             body: request.body,
+            call: None,
         };
-        let response = pool.send(allowed, &self.secrets).await;
+        let journal = origin.journal.as_ref();
+        let response = match journal.filter(|_| rule.journal && changes_something(&allowed.method))
+        {
+            Some(journal) => {
+                journaled::send(pool, Arc::clone(&self.secrets), journal, allowed).await
+            }
+            None => pool.send(allowed, &self.secrets).await,
+        };
         if let Err(HttpError::Denied(why)) = &response
             && why.ends_with(NOT_ALLOWED)
         {

@@ -15,17 +15,23 @@ const KEY_MAX: usize = 200;
 const MESSAGES_MAX: usize = 256;
 const KEYS_MAX: usize = 8;
 
+/// Which request of a message it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Which<'a> {
+    /// This one of its attempt, from 1.
+    Ordinal(u32),
+    /// The one that the guest calls so, since the order of its requests varies.
+    Written(&'a [u8]),
+    /// The one that the journal calls so.
+    Recorded(&'a str),
+}
+
 /// The key of a request: the same in every attempt at the message, another for each request of one, and of no
-/// other message. `suffix` takes the place of the ordinal, if the order of a guest's requests varies.
-pub(super) fn idempotency_key(
-    group: Option<&str>,
-    origin: &Origin,
-    ordinal: u32,
-    suffix: Option<&[u8]>,
-) -> String {
+/// other message.
+pub(super) fn idempotency_key(group: Option<&str>, origin: &Origin, which: Which<'_>) -> String {
     let mut key = message_name(&origin.queue, group, &origin.message_id).into_bytes();
-    match suffix {
-        Some(suffix) => {
+    match which {
+        Which::Written(suffix) => {
             key.extend_from_slice(b"#=");
             // The id ends at the last `#`, whatever is in it.
             key.extend(suffix.iter().flat_map(|byte| match byte {
@@ -34,7 +40,12 @@ pub(super) fn idempotency_key(
                 byte => std::slice::from_ref(byte),
             }));
         }
-        None => key.extend_from_slice(format!("#{ordinal}").as_bytes()),
+        Which::Ordinal(ordinal) => key.extend_from_slice(format!("#{ordinal}").as_bytes()),
+        // The order of calls may change from attempt to attempt.
+        Which::Recorded(identity) => {
+            let digest = hex(&Sha256::digest(identity));
+            key.extend_from_slice(format!("#j{}", &digest[..32]).as_bytes());
+        }
     }
     let is_plain = |b: &u8| b.is_ascii_graphic() && *b != b'"' && *b != b'\\';
     match String::from_utf8(key) {
@@ -108,27 +119,32 @@ mod tests {
             traceparent: None,
             tracestate: None,
             handler: "sha256:0".into(),
+            journal: None,
         }
     }
 
     #[test]
     fn an_idempotency_key_differs_by_request_and_not_by_attempt() {
-        let first = idempotency_key(Some("billing"), &origin("1-1"), 1, None);
+        let first = idempotency_key(Some("billing"), &origin("1-1"), Which::Ordinal(1));
         assert_eq!(first, "orders/billing/1-1#1");
         let again = Origin {
             attempt: 7,
             ..origin("1-1")
         };
-        assert_eq!(idempotency_key(Some("billing"), &again, 1, None), first);
-        let second = idempotency_key(Some("billing"), &origin("1-1"), 2, None);
-        let other = idempotency_key(Some("other"), &origin("1-1"), 1, None);
-        let named = idempotency_key(Some("billing"), &origin("1-1"), 1, Some(b"1"));
-        let keys = [&first, &second, &other, &named];
+        assert_eq!(
+            idempotency_key(Some("billing"), &again, Which::Ordinal(1)),
+            first
+        );
+        let second = idempotency_key(Some("billing"), &origin("1-1"), Which::Ordinal(2));
+        let other = idempotency_key(Some("other"), &origin("1-1"), Which::Ordinal(1));
+        let named = idempotency_key(Some("billing"), &origin("1-1"), Which::Written(b"1"));
+        let recorded = idempotency_key(Some("billing"), &origin("1-1"), Which::Recorded("1"));
+        let keys = [&first, &second, &other, &named, &recorded];
         let unique: std::collections::BTreeSet<_> = keys.iter().collect();
         assert_eq!(unique.len(), keys.len(), "{keys:?}");
         // An id that a producer has chosen cannot break out of the header.
         for id in ["a\r\nx: y", "\u{e9}", "a\"b", &"x".repeat(300)] {
-            let key = idempotency_key(None, &origin(id), 1, None);
+            let key = idempotency_key(None, &origin(id), Which::Ordinal(1));
             assert!(key.starts_with("sha256-") && key.len() == 71, "{key}");
         }
     }
@@ -147,9 +163,10 @@ mod tests {
                     queue: (*queue).into(),
                     ..origin(id)
                 };
-                let numbered = (1..3).map(|n| idempotency_key(Some(group), &origin, n, None));
-                let named =
-                    suffixes.map(|s| idempotency_key(Some(group), &origin, 1, Some(s.as_bytes())));
+                let numbered =
+                    (1..3).map(|n| idempotency_key(Some(group), &origin, Which::Ordinal(n)));
+                let named = suffixes
+                    .map(|s| idempotency_key(Some(group), &origin, Which::Written(s.as_bytes())));
                 for key in numbered.chain(named) {
                     let other = keys.insert(key.clone(), (queue, group, id));
                     assert_eq!(other, None, "{key} of {queue} {group} {id}");
@@ -157,8 +174,9 @@ mod tests {
             }
         }
         // A guest may name two of its own requests alike, and nothing else changes.
-        let key =
-            |suffix: &[u8]| idempotency_key(Some("g"), &origin("orders/g/1-1#2"), 1, Some(suffix));
+        let key = |suffix: &[u8]| {
+            idempotency_key(Some("g"), &origin("orders/g/1-1#2"), Which::Written(suffix))
+        };
         assert_eq!(key(b"charge-7"), "orders/g/orders/g/1-1#2#=charge-7");
     }
 

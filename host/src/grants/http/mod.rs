@@ -2,13 +2,15 @@
 //! address after the answer of DNS.
 //!
 //! - [`rules`]: what is granted. [`target`]: URLs.
-//! - [`provider`]: what a link asks. `client`: sends what a rule allows; `pool`: the connections of each rule; `idempotency`: keys of requests;
+//! - [`provider`]: what a link asks. `client`: sends what a rule allows; `pool`: the connections of each rule; `idempotency`: keys of requests; `journaled`: requests
+//!   whose answers are recorded;
 //!   `connect`: DNS, the check of the address, TCP and TLS. [`stand_in`]: a server of a test.
 //! - `link`: the interface of hostler, and `wasi:http`.
 
 pub(super) mod client;
 mod connect;
 mod idempotency;
+mod journaled;
 pub(super) mod link;
 mod pool;
 pub mod provider;

@@ -24,13 +24,14 @@ use tokio_rustls::TlsConnector;
 use tracing::warn;
 
 use super::connect::{Connector, Line};
-use super::idempotency::{WrittenKeys, idempotency_key};
+use super::idempotency::{Which, WrittenKeys, idempotency_key};
 use super::provider::{Body, HttpError};
-use super::rules::{AddsKey, HttpRule, Part, Template};
+use super::rules::{AddsKey, HttpRule, Part, Template, changes_something};
 use super::stand_in::Answering;
 use super::target::Target;
 use crate::delivery::text::{printable, truncated};
 use crate::grants::context::Origin;
+use crate::grants::journal::session::Call;
 use crate::grants::network::names::bounded;
 use crate::grants::secrets::reader::Secrets;
 use crate::redis::names::Names;
@@ -74,6 +75,8 @@ pub(super) struct Allowed<'a> {
     pub(super) headers: HeaderMap,
     pub(super) body: Body,
     pub(super) deadline: Instant,
+    /// The call in the journal of the message, if it is recorded.
+    pub(super) call: Option<&'a Call>,
 }
 
 /// The headers of a guest, checked. The error says what is wrong.
@@ -228,7 +231,10 @@ impl Pool {
         let uri = allowed.target.uri();
         let uri =
             uri.map_err(|error| HttpError::Denied(format!("the URL is not valid: {error}")))?;
-        allowed.add_headers(self, secrets).await?;
+        let key = allowed.add_headers(self, secrets).await?;
+        if let Some(call) = allowed.call {
+            call.intend(key).await?;
+        }
         let mut request = Request::new(allowed.body);
         *request.method_mut() = allowed.method;
         *request.uri_mut() = uri;
@@ -318,15 +324,15 @@ fn end_of(error: &HttpError) -> RequestEnd {
 }
 
 impl Allowed<'_> {
-    /// Add the headers of the host.
-    async fn add_headers(&mut self, pool: &Pool, secrets: &Secrets) -> Result<(), HttpError> {
+    /// Add the headers of the host. Returns the idempotency key; empty = there is none.
+    async fn add_headers(&mut self, pool: &Pool, secrets: &Secrets) -> Result<String, HttpError> {
         let rule = &pool.rule;
         let headers = &mut self.headers;
-        let changes_nothing = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE];
+        let mut key = String::new();
         if let Some(name) = &rule.idempotency_header {
             let always = rule.idempotency_key == AddsKey::Always;
             let written = headers.remove(name);
-            if !changes_nothing.contains(&self.method) {
+            if changes_something(&self.method) {
                 let written = written.as_ref().map(HeaderValue::as_bytes);
                 if let (Some(suffix), false) = (written, always)
                     && pool.keys.lock().differ(self.origin, self.ordinal, suffix)
@@ -337,9 +343,15 @@ impl Allowed<'_> {
                          with `idempotency_key = \"always\"` in this rule, the host replaces the keys of handlers"
                     );
                 }
-                let suffix = written.filter(|_| !always);
-                let value = idempotency_key(self.group, self.origin, self.ordinal, suffix);
-                let value = HeaderValue::try_from(value);
+                let identity = self.call.map(Call::identity);
+                let which = match (written.filter(|_| !always), &identity) {
+                    (Some(written), _) => Which::Written(written),
+                    (None, Some(identity)) => Which::Recorded(identity),
+                    (None, None) => Which::Ordinal(self.ordinal),
+                };
+                let made = || idempotency_key(self.group, self.origin, which);
+                key = self.call.and_then(Call::key).unwrap_or_else(made);
+                let value = HeaderValue::try_from(&key);
                 headers.insert(name, value.map_err(|e| HttpError::Denied(e.to_string()))?);
             }
         }
@@ -359,7 +371,7 @@ impl Allowed<'_> {
         for (name, template) in rule.added() {
             headers.insert(name, fill(template, name, secrets).await?);
         }
-        Ok(())
+        Ok(key)
     }
 }
 

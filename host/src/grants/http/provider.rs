@@ -16,6 +16,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use parking_lot::Mutex;
 
 use crate::grants::context::{Context, NO_MESSAGE, Origin};
+use crate::grants::journal::provider::Refused;
 use crate::grants::steps;
 
 /// A body of a request or of a response.
@@ -60,6 +61,19 @@ pub enum HttpError {
     /// The connection broke, or the answer is not HTTP.
     #[error("protocol: {0}")]
     Protocol(String),
+}
+
+/// Nothing was sent.
+impl From<Refused> for HttpError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Full(why) => Self::Denied(why),
+            Refused::Lost | Refused::Unavailable(_) | Refused::Failed(_) => {
+                Self::Connect(format!("the journal of the message: {refused}"))
+            }
+            Refused::Unknown => Self::Protocol(refused.to_string()),
+        }
+    }
 }
 
 impl HttpError {

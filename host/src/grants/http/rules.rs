@@ -8,6 +8,7 @@ use http::{HeaderName, Method};
 use serde_json::{Map, Value as Json, json};
 
 use super::target::{Scheme, Target, is_prefix};
+use crate::grants::journal::rules::{Status, Unknown};
 use crate::grants::name::Name;
 use crate::grants::network::address::Network;
 use crate::grants::network::reach::{HostPattern, Reach, check_reach};
@@ -62,6 +63,14 @@ rule! {
     default idempotency_key: AddsKey = AddsKey::Yes;
     /// The header that carries it: `idempotency-key` if not given.
     optional idempotency_header: HeaderName;
+    /// Record the answers to requests that can change something: a later attempt at the message gets them, and the requests are
+    /// not sent again. If not given: false.
+    default journal: bool = false;
+    /// The answers that are recorded, such as `2xx` or `409`: `2xx` if not given.
+    optional journal_status: List<Status>;
+    /// What happens if an earlier attempt may have sent a request, and its answer is not known: `again` if not given. `fail`: no
+    /// further request of the rule leaves.
+    default unknown: Unknown = Unknown::Again;
     /// Headers that the host adds; `${secret:NAME}` is the value of a secret.
     optional headers: Headers;
     /// Add the trace of the message, unless the handler sends its own. If not given: true.
@@ -145,6 +154,9 @@ impl HttpRule {
         {
             table.problem("`methods` is empty: the rule would allow nothing");
         }
+        if !self.journal && (self.journal_status.is_some() || self.unknown != Unknown::Again) {
+            table.problem("`journal_status` and `unknown` mean nothing without `journal = true`");
+        }
         let has_secret = self
             .added()
             .any(|(_, value)| value.secrets().next().is_some());
@@ -164,6 +176,14 @@ impl HttpRule {
             });
         } else if is_taken(&self.name) {
             table.problem(format!("the name `{}` is there twice", *self.name));
+        }
+    }
+
+    /// Whether its journal keeps answers with this status.
+    pub(super) fn keeps(&self, status: u16) -> bool {
+        match &self.journal_status {
+            Some(kept) => kept.iter().any(|kept| kept.covers(status)),
+            None => Status::SUCCESS.covers(status),
         }
     }
 
@@ -194,6 +214,11 @@ impl HttpRule {
             && self.host.covers(&target.host)
             && target.is_below(&self.path)
     }
+}
+
+/// Whether a request of this method can change something: it has an idempotency key, and a journal records it.
+pub(super) fn changes_something(method: &Method) -> bool {
+    ![Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE].contains(method)
 }
 
 fn methods_schema() -> Json {

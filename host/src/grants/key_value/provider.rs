@@ -96,6 +96,19 @@ impl Keys {
         self.ask_store("increment", 1, 1, increment).await
     }
 
+    /// The same, once for the message: a later attempt gets the sum.
+    pub(crate) async fn increment_once(&self, key: &str, delta: i64) -> Result<i64, String> {
+        let journal = self.context.origin.journal.as_ref();
+        let Some(journal) = journal.filter(|journal| journal.adds()) else {
+            return self.increment(key, delta).await;
+        };
+        let increment = async {
+            let sum = journal.increment(key, delta).await;
+            sum.map_err(|refused| refused.to_string())
+        };
+        self.ask_store("increment", 1, 1, increment).await
+    }
+
     /// Set a value, if the present one is the one that was seen.
     pub(crate) async fn swap(&self, key: &str, seen: &Seen, value: &[u8]) -> Result<bool, String> {
         let swap = self.provider.swap(key, seen, value);

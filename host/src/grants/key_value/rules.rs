@@ -28,8 +28,15 @@ impl Value for KeyRules {
     const SHAPE: Shape = Shape::Table;
 
     fn parse(text: &str) -> Result<Self, Invalid> {
-        let mut written: BTreeMap<String, String> = serde_json::from_str(text)
-            .map_err(|_| Invalid::new("is not a table of strings").hint(HINT))?;
+        let written: BTreeMap<String, Json> =
+            serde_json::from_str(text).map_err(|_| Invalid::new("is not a table").hint(HINT))?;
+        let mut written: BTreeMap<String, String> = written
+            .into_iter()
+            .map(|(key, value)| match value {
+                Json::String(text) => (key, text),
+                other => (key, other.to_string()),
+            })
+            .collect();
         let prefix = written.remove("prefix").unwrap_or_default();
         if !(1..=PREFIX_MAX).contains(&prefix.len()) || prefix.chars().any(char::is_control) {
             let what = format!("needs a `prefix` of 1 to {PREFIX_MAX} printable bytes");
@@ -54,15 +61,20 @@ impl Value for KeyRules {
                 );
             }
         };
+        let journal = match written.remove("journal") {
+            None => false,
+            Some(text) => bool::parse(&text)?,
+        };
         if let Some(other) = written.keys().next() {
             let what = format!("has an unknown key `{other}`");
-            let hint = "it has `prefix`, `commit` and `value_max`";
+            let hint = "it has `prefix`, `commit`, `journal` and `value_max`";
             return Err(Invalid::new(what).hint(hint));
         }
         Ok(Self {
             prefix: Arc::from(prefix),
             value_max: value_max.as_usize(),
             checked,
+            journal,
         })
     }
 
@@ -70,6 +82,9 @@ impl Value for KeyRules {
         let mut shown = json!({ "prefix": &*self.prefix });
         if self.checked {
             shown["commit"] = CHECKED.into();
+        }
+        if self.journal {
+            shown["journal"] = true.into();
         }
         if self.value_max != VALUE_MAX.as_usize() {
             shown["value_max"] = ByteSize(self.value_max as u64).show().into();
@@ -89,6 +104,10 @@ impl Value for KeyRules {
                     schema::words(&[LAST, CHECKED]),
                     "`last`: the last acknowledgement wins. `checked`: an acknowledgement that read an \
                      old value is refused, and the message runs again.",
+                ),
+                "journal": schema::about(
+                    bool::schema(),
+                    "Record each `increment`: it happens once for a message. If not given: false.",
                 ),
                 "value_max": schema::about(ByteSize::schema(), "The largest value: 256KiB if not given."),
             },
@@ -119,6 +138,10 @@ mod tests {
         let plain = KeyRules::parse(r#"{"prefix":"{orders}:kv:"}"#).unwrap();
         assert_eq!(plain.show(), r#"{"prefix":"{orders}:kv:"}"#);
         assert!(KeyRules::parse(text).unwrap().checked && !plain.checked);
+        let recorded = r#"{"journal":true,"prefix":"{orders}:kv:"}"#;
+        let table = KeyRules::parse(recorded).unwrap();
+        assert!(table.journal && !plain.journal);
+        assert_eq!(table.show(), recorded);
     }
 
     #[test]

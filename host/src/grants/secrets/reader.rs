@@ -71,6 +71,15 @@ impl Secrets {
         }
     }
 
+    /// The values of all that can be read.
+    pub(in crate::grants) async fn values(&self) -> Vec<Secret> {
+        let mut values = Vec::with_capacity(self.entries.len());
+        for entry in self.entries.values() {
+            values.extend(entry.read().await.ok());
+        }
+        values
+    }
+
     /// The value, for the host.
     pub(in crate::grants) async fn get(&self, name: &str) -> Result<Secret, SecretError> {
         match self.entries.get(name) {

@@ -164,11 +164,16 @@ struct Letters<'a, Q> {
 
 impl<Q: AtLeastOnce> Letters<'_, Q> {
     /// As many as one round trip takes; none at the end.
-    fn batch(&mut self, replies: &mut Replies) -> Vec<DeadLetter> {
+    async fn batch(&mut self, replies: &mut Replies) -> Result<Vec<DeadLetter>, Error> {
         let (mut letters, mut bytes, mut copied) = (Vec::new(), 0, 0);
-        while letters.len() < PER_CALL
-            && let Some(letter) = self.kept.take().or_else(|| self.next(replies))
-        {
+        while letters.len() < PER_CALL {
+            let letter = match self.kept.take() {
+                Some(kept) => kept,
+                None => match self.next(replies).await? {
+                    Some(next) => next,
+                    None => break,
+                },
+            };
             let is_much = bytes + letter.size > BYTES_MAX || copied + letter.copied > COPIED_MAX;
             if is_much && !letters.is_empty() {
                 // Redis may refuse a large one by hanging up: none but this one is in doubt then.
@@ -179,13 +184,15 @@ impl<Q: AtLeastOnce> Letters<'_, Q> {
             copied += letter.copied;
             letters.push(letter);
         }
-        letters
+        Ok(letters)
     }
 
     /// The next one that can be made.
-    fn next(&mut self, replies: &mut Replies) -> Option<DeadLetter> {
+    async fn next(&mut self, replies: &mut Replies) -> Result<Option<DeadLetter>, Error> {
         loop {
-            let &(place, rejection) = self.rest.next()?;
+            let Some(&(place, rejection)) = self.rest.next() else {
+                return Ok(None);
+            };
             let settlement = &self.settlements[place];
             let context = Context {
                 source: self.queue.key(),
@@ -197,17 +204,19 @@ impl<Q: AtLeastOnce> Letters<'_, Q> {
                 now_ms: self.now_ms,
                 expires_at_ms: settlement.expires_at_ms,
             };
-            match self.queue.copy_of(&settlement.claim, self.target, &context) {
+            let (claim, target) = (&settlement.claim, self.target);
+            let records = self.queue.records(claim).await?;
+            match self.queue.copy_of(claim, target, &context, &records) {
                 Ok((to, copy)) => {
                     let size = copy::size_sent(&copy, &settlement.claim.raw);
                     let copied = copy::size(&copy);
-                    return Some(DeadLetter {
+                    return Ok(Some(DeadLetter {
                         place,
                         to,
                         copy,
                         size,
                         copied,
-                    });
+                    }));
                 }
                 Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
             }
@@ -238,7 +247,7 @@ pub(super) async fn write<Q: AtLeastOnce>(
         kept: None,
     };
     loop {
-        let ready = letters.batch(replies);
+        let ready = letters.batch(replies).await?;
         if ready.is_empty() {
             return Ok(());
         }
@@ -392,6 +401,9 @@ async fn copy_and_discard<Q: AtLeastOnce>(
         write.arg("*");
     }
     copy::push(&letter.copy, &mut write);
+    if let Some((name, records)) = queue.journal_field(&settlement.claim).await? {
+        write.arg(&name[..]).arg(&records[..]);
+    }
     let mut discarded = None;
     let transaction = is_wide
         .then(|| queue.discard_copied_call(settlement, key))

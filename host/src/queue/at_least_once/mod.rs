@@ -6,10 +6,12 @@
 //! - `overflow`: the length limit.
 //! - `terms`: what all hosts of the queue go by.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use redis::Cmd;
 
 use crate::delivery::policy::Rejection;
@@ -236,12 +238,13 @@ pub(super) trait AtLeastOnce {
         Some(dedup.marks(self.key(), self.group(), base.time.now_ms()))
     }
 
-    /// Where a dead letter goes, and the copy that is written there.
+    /// Where a dead letter goes, and the copy that is written there. `records`: as [`Self::records`] says.
     fn copy_of(
         &self,
         claim: &Claim,
         target: &DeadLetterQueue,
         context: &Context<'_>,
+        records: &BTreeMap<u32, Bytes>,
     ) -> Result<(Destination, Raw), list::Error>;
 
     /// A call of the script that moves deliveries to this dead-letter queue: its bound and the deliveries follow.
@@ -258,6 +261,16 @@ pub(super) trait AtLeastOnce {
         _key: &str,
     ) -> Option<(&'static Script, Cmd)> {
         None
+    }
+
+    /// The records of a delivery, for the copy that is its dead letter, if no script writes them there.
+    async fn records(&self, _claim: &Claim) -> Result<BTreeMap<u32, Bytes>, Error> {
+        Ok(BTreeMap::new())
+    }
+
+    /// The field with the records of a delivery, for a copy that no script writes; `None` = it has no journal.
+    async fn journal_field(&self, _claim: &Claim) -> Result<Option<(Bytes, Bytes)>, Error> {
+        Ok(None)
     }
 
     /// Whether this host holds a delivery, and may remove it after a copy to another slot. `trimmed`:

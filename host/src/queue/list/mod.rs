@@ -5,16 +5,19 @@
 //! - `value`: values and their counts.
 //! - `claims`: new, due and orphaned deliveries.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use redis::{Cmd, cmd};
 
 use super::at_least_once::{self, AtLeastOnce, Base, Destination, Terms};
 use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::DeadLetterQueue;
+use super::journal::{self, Increment, Journal, Journals, Written as Noted};
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Relayed, Repair, Repaired,
     Reply, Rules, Settlement, Sweep, Taken, inspect,
@@ -33,7 +36,7 @@ use crate::redis::reply;
 use crate::redis::script::Script;
 use crate::wire::dead_letter::{self, Context};
 use crate::wire::list::{self, Framing};
-use crate::wire::{Raw, keys};
+use crate::wire::{self, Raw, keys};
 
 mod claims;
 pub mod options;
@@ -44,7 +47,7 @@ mod value;
 pub use options::{ListOptions, Recovery};
 
 use token::{Form, Token, Tokens};
-use value::{AtomicTtl, Back, Values, Written, name_of, value_of};
+use value::{AtomicTtl, Back, Values, Written, journal_of, name_of, value_of};
 
 /// For how long an instance must not have been seen before it is forgotten.
 const INSTANCE_IDLE_MS: u64 = 60 * 60 * 1000;
@@ -59,6 +62,7 @@ pub struct ListQueue {
     values: Values,
     keys: Keys,
     tokens: Tokens,
+    journals: Option<Journals>,
     /// Whether the server lets us wait.
     may_wait: AtomicBool,
     eviction: Eviction,
@@ -128,6 +132,7 @@ impl ListQueue {
                 name: key.as_str().into(),
                 framing: options.framing,
                 accounting: options.accounting,
+                journals: options.journal.is_some(),
                 ttl: AtomicTtl::new(options.ttl),
                 time: Arc::clone(&base.time),
             },
@@ -142,6 +147,7 @@ impl ListQueue {
                 started_prefix: keys::started(key, ""),
             },
             tokens: Tokens::new(options.min_idle / 2),
+            journals: (options.journal).map(|rules| Journals::new(&connector, rules, key, "")),
             may_wait: AtomicBool::new(true),
             eviction: Eviction::default(),
             passed_over: AtomicU64::new(0),
@@ -270,11 +276,26 @@ impl ListQueue {
         let size = |place| value_of(claim(place)).len();
         batches(places, size, |places| {
             let mut call = self.call(&scripts::LIST_REMOVE, &[&keys.processing, &keys.started]);
+            call.arg(self.journal_index());
             for &place in places {
-                call.arg(name_of(claim(place)));
+                self.name(claim(place), &mut call);
             }
             call
         })
+    }
+
+    /// The index of the journals; empty = there are none.
+    fn journal_index(&self) -> &str {
+        let journals = self.journals.as_ref();
+        journals.map_or("", |journals| &journals.index)
+    }
+
+    /// Add the entry of a delivery to a call, and how its journal is called, if it may have one.
+    fn name(&self, claim: &Claim, call: &mut Cmd) {
+        call.arg(name_of(claim));
+        if self.journals.is_some() {
+            call.arg(journal_of(claim));
+        }
     }
 
     /// Where a delivery goes back, and its value there.
@@ -458,6 +479,50 @@ impl Queue for ListQueue {
                 return Ok(taken);
             }
         }
+    }
+
+    async fn journal(&self, claim: &Claim) -> Result<Journal, Error> {
+        let journals = self.journals.as_ref().ok_or_else(journal::none)?;
+        journals
+            .read(&journal_of(claim), self.values.carried(claim))
+            .await
+    }
+
+    async fn intend(&self, claim: &Claim, number: u32, intent: &[u8]) -> Result<Noted, Error> {
+        let journals = self.journals.as_ref().ok_or_else(journal::none)?;
+        let (script, id) = (&scripts::LIST_JOURNAL_INTEND, journal_of(claim));
+        let [index, own] = journals.keys(&id);
+        let mut call = script.on(&[&self.keys.processing, &index, &own]);
+        call.arg(name_of(claim)).arg(&id);
+        let carried = self.values.carried(claim);
+        journals
+            .intend((script, call), number, intent, &carried)
+            .await
+    }
+
+    async fn increment(&self, claim: &Claim, increment: Increment<'_>) -> Result<Noted, Error> {
+        let journals = self.journals.as_ref().ok_or_else(journal::none)?;
+        let (script, id) = (&scripts::LIST_JOURNAL_INCREMENT, journal_of(claim));
+        let [index, own] = journals.keys(&id);
+        let mut call = script.on(&[&self.keys.processing, &index, &own, increment.key]);
+        call.arg(name_of(claim)).arg(&id);
+        let carried = self.values.carried(claim);
+        journals
+            .increment((script, call), increment, &carried)
+            .await
+    }
+
+    async fn answer(
+        &self,
+        claim: &Claim,
+        number: u32,
+        intent: &[u8],
+        answer: Option<&[u8]>,
+    ) -> Result<Noted, Error> {
+        let journals = self.journals.as_ref().ok_or_else(journal::none)?;
+        let carried = self.values.carried(claim);
+        let id = journal_of(claim);
+        journals.answer(&id, number, intent, answer, &carried).await
     }
 
     fn finds_duplicates(&self) -> bool {
@@ -659,8 +724,22 @@ impl AtLeastOnce for ListQueue {
         (call, own.len())
     }
 
+    fn acknowledge_arguments(&self, call: &mut Cmd) {
+        call.arg(self.journal_index());
+    }
+
     fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd) {
-        call.arg(name_of(&settlement.claim));
+        self.name(&settlement.claim, call);
+    }
+
+    async fn records(&self, claim: &Claim) -> Result<BTreeMap<u32, Bytes>, Error> {
+        let Some(journals) = &self.journals else {
+            return Ok(BTreeMap::new());
+        };
+        let mut records = self.values.carried(claim);
+        records.extend(journals.records(&journal_of(claim)).await?.0);
+        records.retain(|_, record| record != wire::journal::REMOVED);
+        Ok(records)
     }
 
     fn copy_of(
@@ -668,11 +747,15 @@ impl AtLeastOnce for ListQueue {
         claim: &Claim,
         target: &DeadLetterQueue,
         context: &Context<'_>,
+        records: &BTreeMap<u32, Bytes>,
     ) -> Result<(Destination, Raw), list::Error> {
         let (headers, payload) = self.values.parts(claim);
         let (mut copied, died) = dead_letter::list_headers(&headers, context);
         if self.options.framing == Framing::Raw {
             copied.push(dead_letter::FRAMING, "raw".to_owned());
+        }
+        if !records.is_empty() {
+            copied.set(dead_letter::RECORDS, wire::journal::text(records));
         }
         let copy = list::encode(&copied, &payload, self.options.framing.codec())?;
         Ok((Destination::of(target, &died, context), Raw::Value(copy)))
@@ -680,11 +763,13 @@ impl AtLeastOnce for ListQueue {
 
     fn dead_letter_call(&self, key: &str) -> Cmd {
         let keys = [&self.keys.processing, &self.keys.started, key];
-        self.call(&scripts::LIST_DEAD_LETTER, &keys)
+        let mut call = self.call(&scripts::LIST_DEAD_LETTER, &keys);
+        call.arg(self.journal_index());
+        call
     }
 
     fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd) {
-        call.arg(name_of(&settlement.claim));
+        self.name(&settlement.claim, call);
     }
 
     async fn holds(
@@ -710,6 +795,21 @@ impl AtLeastOnce for ListQueue {
         done.consumers_removed = self.forget(INSTANCE_IDLE_MS, "").await?;
         if done.consumers_removed >= INSTANCES_MAX as u64 {
             done.unfinished.push(Sweep::Consumers);
+        }
+        if let Some(journals) = &self.journals {
+            let (script, keys) = (&scripts::LIST_JOURNAL_SWEEP, &self.keys);
+            let all = [
+                self.key(),
+                &keys.retry,
+                &keys.delayed,
+                &keys.instances,
+                &journals.index,
+            ];
+            let mut call = script.on(&all);
+            call.arg(&keys.processing_prefix);
+            if journals.sweep(script, call).await? {
+                done.unfinished.push(Sweep::Journals);
+            }
         }
         Ok(())
     }

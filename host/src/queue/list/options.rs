@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::delivery::attempt::Accounting;
 use crate::outgoing::dedup::Dedup;
 use crate::outgoing::{Outlets, outbox};
-use crate::queue::Rules;
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::{Rules, journal};
 use crate::wire::list::Framing;
 
 /// A reliable list, and how this host serves it.
@@ -33,6 +33,8 @@ pub struct ListOptions {
     pub keys: Option<Arc<str>>,
     /// How duplicates are found; `None` = they are not looked for.
     pub dedup: Option<Dedup>,
+    /// How journals are kept; `None` = there are none.
+    pub journal: Option<journal::Rules>,
     /// Where dead letters go: a list.
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unclaimed: beyond that the oldest of them are dead-lettered.
@@ -77,6 +79,7 @@ impl ListOptions {
             outbox: outbox::Rules::default(),
             keys: None,
             dedup: None,
+            journal: None,
             dead_letter: None,
             max_length: None,
             ttl: None,

@@ -1,7 +1,7 @@
 //! The scripts of this room: files of `lua`, and of `lua/parts` for what several have in common.
 
 use crate::outgoing::scripts::{EFFECTS, MARKS};
-use crate::queue::scripts::{DUE, TERMS};
+use crate::queue::scripts::{DUE, JOURNAL_NEW, JOURNAL_ROOM, JOURNALS, TERMS};
 use crate::redis::script::{ALLOW_OOM, ASKED, STEP, TIME};
 use crate::redis::scripts;
 
@@ -15,15 +15,15 @@ scripts! {
     /// Renew leases and record starts on a list.
     LIST_HOLD = [ALLOW_OOM, TIME, STEP, FIND] "list_hold";
     /// Take deliveries off a list.
-    LIST_REMOVE = [ALLOW_OOM, STEP, FIND] "list_remove";
+    LIST_REMOVE = [ALLOW_OOM, STEP, FIND, JOURNALS] "list_remove";
     /// Acknowledge deliveries of a list with their effects.
-    LIST_ACKNOWLEDGE = [ASKED, TIME, STEP, FIND, EFFECTS, MARKS] "list_acknowledge" durable;
+    LIST_ACKNOWLEDGE = [ASKED, TIME, STEP, FIND, JOURNALS, EFFECTS, MARKS] "list_acknowledge" durable;
     /// The same for deliveries without effects: it takes little memory.
-    LIST_ACKNOWLEDGE_ONLY = [ALLOW_OOM, TIME, STEP, FIND, EFFECTS, MARKS] "list_acknowledge" durable;
+    LIST_ACKNOWLEDGE_ONLY = [ALLOW_OOM, TIME, STEP, FIND, JOURNALS, EFFECTS, MARKS] "list_acknowledge" durable;
     /// Put deliveries of a list back.
     LIST_RETURN = [ALLOW_OOM, TIME, STEP, FIND] "list_return";
     /// Dead-letter deliveries of a list.
-    LIST_DEAD_LETTER = [ALLOW_OOM, STEP, FIND] "list_dead_letter" durable;
+    LIST_DEAD_LETTER = [ALLOW_OOM, STEP, FIND, JOURNALS] "list_dead_letter" durable;
     /// Check that a delivery of a list is held.
     LIST_HOLDS = [STEP, FIND] "list_holds";
     /// List the instances of a list that may hold orphans.
@@ -38,4 +38,10 @@ scripts! {
     LIST_FORGET = [ALLOW_OOM, TIME] "list_forget";
     /// Report the state of a list.
     LIST_REPORT = [TIME, DUE] "list_report";
+    /// Write an intent into the journal of a delivery of a list.
+    LIST_JOURNAL_INTEND = [TIME, STEP, FIND, JOURNALS, JOURNAL_ROOM, JOURNAL_NEW] "list_journal_intend" durable;
+    /// Add to a number, and record the sum.
+    LIST_JOURNAL_INCREMENT = [TIME, STEP, FIND, JOURNALS, JOURNAL_ROOM, JOURNAL_NEW] "list_journal_increment" durable;
+    /// Remove journals of a list whose messages are gone.
+    LIST_JOURNAL_SWEEP = [ALLOW_OOM, TIME, JOURNALS] "list_journal_sweep";
 }

@@ -88,7 +88,7 @@ impl Token {
     }
 
     /// The token that [`fmt::Display`] has written.
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let id = u128::from_str_radix(text, 16).ok()?;
         let token = Self::of(DeliveryId(id));
         (token.to_string() == text).then_some(token)

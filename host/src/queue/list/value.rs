@@ -13,6 +13,7 @@
 //!
 //! Under exact accounting the native count runs one ahead of the starts, as it does on a stream.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,10 +29,10 @@ use crate::delivery::message::{
 use crate::delivery::millis::millis;
 use crate::queue::{Claim, Origin};
 use crate::redis::ServerTime;
-use crate::wire::dead_letter::CRASHES;
+use crate::wire::dead_letter::{CRASHES, JOURNAL, RECORDS};
 use crate::wire::decoded::message_id;
 use crate::wire::list::{self, Framing};
-use crate::wire::{Raw, frame};
+use crate::wire::{Raw, frame, journal};
 
 /// How the values of a queue are read and written.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub(super) struct Values {
     pub(super) name: Arc<str>,
     pub(super) framing: Framing,
     pub(super) accounting: Accounting,
+    /// Whether messages have journals.
+    pub(super) journals: bool,
     /// How long after its first claim a message is worth handling.
     pub(super) ttl: AtomicTtl,
     /// The time of day.
@@ -92,6 +95,9 @@ impl Values {
         let mut decoded = list::decode(&self.name, &token.to_string(), 0, &value, framing);
         let starts = decoded.header;
         let crashes = crashes(token, &decoded.message.headers).min(starts);
+        if decoded.message.headers.find(RECORDS).is_some() {
+            decoded.message.headers.remove(RECORDS);
+        }
         if crashes == 0 {
             // A producer's: the handler need not wonder.
             decoded.message.headers.remove(CRASHES);
@@ -155,8 +161,8 @@ impl Values {
         let (starts, before) = (self.starts(claim, keep), self.starts_before(claim));
         if starts <= before {
             let headers = &claim.message.headers;
-            if has_run && message_id(headers).is_none() {
-                // Its idempotency key stays the same: both are made of its id.
+            if has_run && (message_id(headers).is_none() || self.is_unnamed(headers)) {
+                // Its idempotency key stays the same: both are made of its id. And it keeps its journal.
                 let crashes = crashes(token, headers);
                 let expires = claim.expires_at_ms;
                 if let Some(written) =
@@ -191,10 +197,11 @@ impl Values {
             _ => starts,
         };
         let charged = recorded.unwrap_or(unrecorded).max(starts);
-        if charged == starts {
+        if charged == starts && !self.is_unnamed(&headers) {
             return Ok(self.as_it_stands(token, value));
         }
-        let crashes = crashes(token, &headers).min(starts).saturating_add(1);
+        let died = u32::from(charged > starts);
+        let crashes = crashes(token, &headers).min(starts).saturating_add(died);
         let written = self.write(token, &value, charged, crashes, None)?;
         Ok(written.unwrap_or_else(|| self.as_it_stands(token, value)))
     }
@@ -228,6 +235,9 @@ impl Values {
         if message_id(&headers).is_none() {
             headers.set(MESSAGE_ID, token.to_string());
         }
+        if self.is_unnamed(&headers) {
+            headers.set(JOURNAL, token.to_string());
+        }
         if let Some(at) = expires_at_ms {
             headers.set(EXPIRES_AT, at.to_string());
         }
@@ -250,6 +260,20 @@ impl Values {
             marked: crashes > 0,
         };
         Ok(Some(Written { value, form }))
+    }
+
+    /// Whether nothing says yet how the journal of a message is called, which may have one.
+    fn is_unnamed(&self, headers: &Headers) -> bool {
+        self.journals && journal_in(headers).is_none()
+    }
+
+    /// The records that a value holds of its message.
+    pub(super) fn carried(&self, claim: &Claim) -> BTreeMap<u32, Bytes> {
+        let (headers, _) = self.parts(claim);
+        headers
+            .find(RECORDS)
+            .map(journal::records)
+            .unwrap_or_default()
     }
 
     /// The same value. It is marked if it is a suspect: then it must not go where producers write.
@@ -289,6 +313,19 @@ impl Values {
     fn ahead(&self) -> u32 {
         u32::from(self.accounting == Accounting::Exact)
     }
+}
+
+/// What a host has written about how the journal of a message is called.
+fn journal_in(headers: &Headers) -> Option<&str> {
+    headers
+        .find_str(JOURNAL)
+        .filter(|id| Token::parse(id).is_some())
+}
+
+/// How the journal of a delivery is called: as the token that the message had first.
+pub(super) fn journal_of(claim: &Claim) -> String {
+    let known = journal_in(&claim.message.headers);
+    known.map_or_else(|| Token::of(claim.id).to_string(), str::to_owned)
 }
 
 /// When a message that is claimed now expires: after its first claim, it says so itself.

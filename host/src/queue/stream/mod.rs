@@ -4,11 +4,13 @@
 //! - `claims`: new, due and orphaned deliveries.
 //! - `settle`: how deliveries leave the pending list.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use redis::{Cmd, Pipeline, Value, cmd};
 use tokio::join;
 use tracing::warn;
@@ -16,6 +18,7 @@ use tracing::warn;
 use super::at_least_once::{self, AtLeastOnce, Base, Terms};
 use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::{DeadLetterQueue, OnFull};
+use super::journal::{self, Increment, Journal, Journals, Written};
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Relayed, Repair, Repaired,
     Reply, Rules, Settlement, Taken, inspect,
@@ -33,7 +36,7 @@ use crate::redis::reply::{self, Info};
 use crate::redis::script::Script;
 use crate::wire::entry_id::{EntryId, entry_id, parse_entry_id};
 use crate::wire::keys::{EPOCH_CONSUMER, UNPARKED_CONSUMER};
-use crate::wire::{Raw, keys};
+use crate::wire::{self, Raw, keys};
 
 mod claims;
 pub mod options;
@@ -70,6 +73,7 @@ pub struct StreamQueue {
     late: String,
     /// How far the effects of deliveries are written whose destinations refused some of them.
     written: String,
+    journals: Option<Journals>,
     calls: tokio::sync::Mutex<Calls>,
     cursors: Mutex<Cursors>,
     /// Parked deliveries whose entries were found deleted, and that are not reported yet.
@@ -207,6 +211,8 @@ impl StreamQueue {
             acted: keys::acted(&options.key, &options.group, &base.consumer),
             late: keys::late(&options.key, &options.group),
             written: keys::written(&options.key, &options.group),
+            journals: (options.journal)
+                .map(|rules| Journals::new(&connector, rules, &options.key, &options.group)),
             base,
             name: options.key.as_str().into(),
             parked: keys::parked(&options.key, &options.group),
@@ -343,6 +349,12 @@ impl StreamQueue {
         let mut call = self.call(script, keys);
         call.arg(&self.cursors().epoch);
         call
+    }
+
+    /// The index of the journals of the group; empty = there are none.
+    fn journal_index(&self) -> &str {
+        let journals = self.journals.as_ref();
+        journals.map_or("", |journals| &journals.index)
     }
 
     /// Learn the mark of the group, and mark it if nobody has. A server that takes no writes can still be
@@ -547,6 +559,15 @@ impl StreamQueue {
     }
 }
 
+/// The records that an entry holds of its message.
+fn carried(claim: &Claim) -> BTreeMap<u32, Bytes> {
+    match &claim.raw {
+        Raw::Fields(fields) => wire::journal::carried(fields),
+        // A stream's claims have fields.
+        Raw::Value(_) => BTreeMap::new(),
+    }
+}
+
 #[async_trait]
 impl Queue for StreamQueue {
     fn consumer(&self) -> &str {
@@ -628,6 +649,49 @@ impl Queue for StreamQueue {
             found = !new.is_empty() && Instant::now() < until;
         }
         Ok(taken)
+    }
+
+    async fn journal(&self, claim: &Claim) -> Result<Journal, Error> {
+        let journals = self.journals.as_ref().ok_or_else(journal::none)?;
+        let read = journals.read(&entry_id(claim.id), carried(claim)).await;
+        read.map_err(|error| self.about(error))
+    }
+
+    async fn intend(&self, claim: &Claim, number: u32, intent: &[u8]) -> Result<Written, Error> {
+        let journals = self.journals.as_ref().ok_or_else(journal::none)?;
+        let (script, id) = (&scripts::JOURNAL_INTEND, entry_id(claim.id));
+        let keys = journals.keys(&id);
+        let mut call = self.call_in_epoch(script, &keys.each_ref().map(String::as_str));
+        call.arg(&id);
+        let written = journals
+            .intend((script, call), number, intent, &carried(claim))
+            .await;
+        written.map_err(|error| self.about(error))
+    }
+
+    async fn increment(&self, claim: &Claim, increment: Increment<'_>) -> Result<Written, Error> {
+        let journals = self.journals.as_ref().ok_or_else(journal::none)?;
+        let (script, id) = (&scripts::JOURNAL_INCREMENT, entry_id(claim.id));
+        let [index, own] = journals.keys(&id);
+        let mut call = self.call_in_epoch(script, &[&index, &own, increment.key]);
+        call.arg(&id);
+        let written = journals
+            .increment((script, call), increment, &carried(claim))
+            .await;
+        written.map_err(|error| self.about(error))
+    }
+
+    async fn answer(
+        &self,
+        claim: &Claim,
+        number: u32,
+        intent: &[u8],
+        answer: Option<&[u8]>,
+    ) -> Result<Written, Error> {
+        let journals = self.journals.as_ref().ok_or_else(journal::none)?;
+        let id = entry_id(claim.id);
+        let carried = carried(claim);
+        journals.answer(&id, number, intent, answer, &carried).await
     }
 
     fn finds_duplicates(&self) -> bool {

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::outgoing::dedup::Dedup;
 use crate::outgoing::{Outlets, outbox};
-use crate::queue::Rules;
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::{Rules, journal};
 use crate::wire;
 
 /// A stream, a group, and how this host serves them.
@@ -31,6 +31,8 @@ pub struct StreamOptions {
     pub keys: Option<Arc<str>>,
     /// How duplicates are found; `None` = they are not looked for.
     pub dedup: Option<Dedup>,
+    /// How journals are kept; `None` = there are none.
+    pub journal: Option<journal::Rules>,
     /// Where dead letters go.
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unread: beyond that the oldest of them are dead-lettered.
@@ -44,9 +46,12 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
-    /// Whether acknowledgements are settlements, which have effects or leave marks.
+    /// Whether acknowledgements are settlements, which have effects, leave marks, or remove journals.
     pub(in crate::queue) fn checks_acks(&self) -> bool {
-        !self.outlets.is_empty() || self.keys.is_some() || self.dedup.is_some()
+        !self.outlets.is_empty()
+            || self.keys.is_some()
+            || self.dedup.is_some()
+            || self.journal.is_some()
     }
 
     /// The rules at the start.
@@ -70,6 +75,7 @@ impl StreamOptions {
             outbox: outbox::Rules::default(),
             keys: None,
             dedup: None,
+            journal: None,
             dead_letter: None,
             max_length: None,
             retention: Retention::Keep,

@@ -2,7 +2,7 @@
 
 use crate::calls::copy::COPIES;
 use crate::outgoing::scripts::{EFFECTS, MARKS};
-use crate::queue::scripts::{DUE, TERMS};
+use crate::queue::scripts::{DUE, JOURNAL_NEW, JOURNAL_ROOM, JOURNAL_TEXT, JOURNALS, TERMS};
 use crate::redis::script::{ALLOW_OOM, ASKED, STEP, TIME};
 use crate::redis::scripts;
 
@@ -30,17 +30,17 @@ scripts! {
     /// Void the calls that had no answer.
     FENCE = [ALLOW_OOM] "fence";
     /// Discard deliveries.
-    DISCARD = [EPOCH, PENDING] "discard";
+    DISCARD = [EPOCH, PENDING, JOURNALS] "discard";
     /// Acknowledge deliveries with their effects.
-    ACKNOWLEDGE = [ASKED, EPOCH, TIME, PENDING, EFFECTS, MARKS] "acknowledge" durable;
+    ACKNOWLEDGE = [ASKED, EPOCH, TIME, PENDING, JOURNALS, EFFECTS, MARKS] "acknowledge" durable;
     /// The same for deliveries without effects: it takes little memory.
-    ACKNOWLEDGE_ONLY = [ALLOW_OOM, EPOCH, TIME, PENDING, EFFECTS, MARKS] "acknowledge" durable;
+    ACKNOWLEDGE_ONLY = [ALLOW_OOM, EPOCH, TIME, PENDING, JOURNALS, EFFECTS, MARKS] "acknowledge" durable;
     /// Acknowledge deliveries that other hosts may have by now.
     ACKNOWLEDGE_LATE = [ALLOW_OOM, EPOCH, TIME, PENDING] "acknowledge_late";
     /// Dead-letter deliveries.
-    DEAD_LETTER = [EPOCH, PENDING, COPIES] "dead_letter" durable;
+    DEAD_LETTER = [EPOCH, PENDING, JOURNALS, JOURNAL_TEXT, COPIES] "dead_letter" durable;
     /// Discard a delivery whose copy was written just before.
-    DISCARD_COPIED = [INFO, EPOCH, PENDING] "discard_copied" durable;
+    DISCARD_COPIED = [INFO, EPOCH, PENDING, JOURNALS] "discard_copied" durable;
     /// Check that a delivery is owned.
     HOLDS = [EPOCH, PENDING] "holds";
     /// Claim unread entries.
@@ -73,4 +73,10 @@ scripts! {
     COUNT_UNREAD = [INFO, DELIVERED, BEHIND] "count_unread";
     /// Claim unread entries over a length.
     OVERFLOW = [INFO, IDS, DELIVERED] "overflow";
+    /// Write an intent into the journal of a delivery.
+    JOURNAL_INTEND = [EPOCH, TIME, PENDING, JOURNALS, JOURNAL_ROOM, JOURNAL_NEW] "journal_intend" durable;
+    /// Add to a number, and record the sum.
+    JOURNAL_INCREMENT = [EPOCH, TIME, PENDING, JOURNALS, JOURNAL_ROOM, JOURNAL_NEW] "journal_increment" durable;
+    /// Remove journals whose messages are gone.
+    JOURNAL_SWEEP = [ALLOW_OOM, EPOCH, TIME, INFO, IDS, DELIVERED, UNREAD, PENDING, JOURNALS] "journal_sweep";
 }

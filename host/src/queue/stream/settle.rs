@@ -1,5 +1,8 @@
 //! Settling: how deliveries leave the pending list, and what is tidied up behind them.
 
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
 use redis::Cmd;
 
 use crate::calls::words::{refused, word_reply};
@@ -118,7 +121,8 @@ impl AtLeastOnce for StreamQueue {
         replies: &mut Replies,
     ) -> Result<(), Error> {
         let script = &scripts::DISCARD;
-        let call = self.call_in_epoch(script, &[&self.parked]);
+        let mut call = self.call_in_epoch(script, &[&self.parked]);
+        call.arg(self.journal_index());
         let id = |place: usize| settlements[place].claim.id;
         let batches = self.batches(places, call, id, |place, call| {
             call.arg(settlements[place].count);
@@ -133,7 +137,9 @@ impl AtLeastOnce for StreamQueue {
     }
 
     fn acknowledge_arguments(&self, call: &mut Cmd) {
-        call.arg(self.base.acts.number()).arg(ACTED_MS);
+        call.arg(self.base.acts.number())
+            .arg(ACTED_MS)
+            .arg(self.journal_index());
     }
 
     fn acknowledge_one(&self, settlement: &Settlement, call: &mut Cmd) {
@@ -146,6 +152,7 @@ impl AtLeastOnce for StreamQueue {
         claim: &Claim,
         target: &DeadLetterQueue,
         context: &Context<'_>,
+        _records: &BTreeMap<u32, Bytes>,
     ) -> Result<(Destination, Raw), list::Error> {
         let fields = match &claim.raw {
             Raw::Fields(fields) => &fields[..],
@@ -158,7 +165,9 @@ impl AtLeastOnce for StreamQueue {
     }
 
     fn dead_letter_call(&self, key: &str) -> Cmd {
-        self.call_in_epoch(&scripts::DEAD_LETTER, &[key, &self.parked])
+        let mut call = self.call_in_epoch(&scripts::DEAD_LETTER, &[key, &self.parked]);
+        call.arg(self.journal_index());
+        call
     }
 
     fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd) {
@@ -177,8 +186,24 @@ impl AtLeastOnce for StreamQueue {
         call.arg(id)
             .arg(settlement.count)
             .arg(&name[..])
-            .arg(&value[..]);
+            .arg(&value[..])
+            .arg(self.journal_index());
         Some((script, call))
+    }
+
+    async fn journal_field(&self, claim: &Claim) -> Result<Option<(Bytes, Bytes)>, Error> {
+        let Some(journals) = &self.journals else {
+            return Ok(None);
+        };
+        // The records that the entry holds are in the copy already.
+        let (records, _) = journals.records(&entry_id(claim.id)).await?;
+        let field = || {
+            (
+                Bytes::from_static(wire::journal::FIELD),
+                wire::journal::text(&records),
+            )
+        };
+        Ok((!records.is_empty()).then(field))
     }
 
     async fn holds(
@@ -240,6 +265,14 @@ impl AtLeastOnce for StreamQueue {
         done.consumers_removed = reply::count(script.name(), &removed)?;
         if done.consumers_removed >= CONSUMERS_MAX as u64 {
             done.unfinished.push(Sweep::Consumers);
+        }
+        if let Some(journals) = &self.journals {
+            let script = &scripts::JOURNAL_SWEEP;
+            let call = self.call_in_epoch(script, &[&journals.index]);
+            let swept = journals.sweep(script, call).await;
+            if swept.map_err(|error| self.about(error))? {
+                done.unfinished.push(Sweep::Journals);
+            }
         }
         Ok(())
     }

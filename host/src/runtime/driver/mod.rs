@@ -26,6 +26,7 @@ use crate::runtime::executor::{self, LOOK_MAX, Shared};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Handler, SlotEvent};
 use crate::runtime::job::{Job, Released, Ticket};
+use crate::runtime::journals::Journals;
 use crate::runtime::reporter::Reporter;
 use crate::runtime::rollout_monitor::{Host, RolloutMonitor};
 use crate::runtime::{Rules, Settings, policy_on};
@@ -132,6 +133,7 @@ impl Driver {
             clock,
             gate: gate.clone(),
             logs: LogSink::Tracing,
+            journals: settings.journals.then(|| Journals::new(&queue, &metrics)),
         });
         metrics.handler(handler.digest());
         let slots = executor::start(handler, &shared, &queue_of_slots, &events, attempts);

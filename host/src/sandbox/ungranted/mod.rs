@@ -17,7 +17,7 @@ use super::host::Host;
 
 /// The version of the interfaces of `hostler:handler`. The linker takes it for older ones of the same
 /// major version, too.
-pub(crate) const VERSION: &str = "1.1.0";
+pub(crate) const VERSION: &str = "1.2.0";
 
 /// The store of the guest that calls.
 pub(crate) type Store<'a> = StoreContextMut<'a, Host>;

@@ -234,6 +234,7 @@ impl<'a> Calls<'a> {
             logs: &self.logs,
             trace: Traced::default(),
             began: Instant::now(),
+            journal: None,
         };
         let calls = vec![call; self.batch];
         let began = Instant::now();

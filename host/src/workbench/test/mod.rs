@@ -125,7 +125,9 @@ impl<'a> Running<'a> {
                 .try_with(values.map(|(key, value)| (format!("{prefix}{key}"), value.clone())));
         }
         let attempts = (case.attempt, case.max_attempts);
-        let (report, lines) = call(&self.sandbox, &mut self.slot, &case.message, attempts).await;
+        let journal = Arc::default();
+        let (sandbox, slot) = (&self.sandbox, &mut self.slot);
+        let (report, lines) = call(sandbox, slot, &case.message, attempts, &journal).await;
         let logs: Vec<String> = lines.into_iter().map(|line| line.text).collect();
         let objection = case.objection(&report, prefix, &logs);
         Some(CaseResult {

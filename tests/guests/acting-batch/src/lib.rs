@@ -12,14 +12,14 @@ wit_bindgen::generate!({
     inline: "
         package test:acting;
         world acting {
-            import hostler:handler/batch-effects@1.1.0;
-            export hostler:handler/batch-handler@1.1.0;
+            import hostler:handler/batch-effects@1.2.0;
+            export hostler:handler/batch-handler@1.2.0;
         }
     ",
     path: "../../../wit",
     with: {
-        "hostler:handler/types@1.1.0": script::hostler::handler::types,
-        "hostler:handler/batch-effects@1.1.0": generate,
+        "hostler:handler/types@1.2.0": script::hostler::handler::types,
+        "hostler:handler/batch-effects@1.2.0": generate,
     },
 });
 

@@ -10,8 +10,8 @@ wit_bindgen::generate!({
     path: "../../../wit",
     world: "batch",
     with: {
-        "hostler:handler/types@1.1.0": script::hostler::handler::types,
-        "hostler:handler/delivery@1.1.0": script::delivery,
+        "hostler:handler/types@1.2.0": script::hostler::handler::types,
+        "hostler:handler/delivery@1.2.0": script::delivery,
     },
 });
 

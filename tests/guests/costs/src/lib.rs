@@ -6,10 +6,10 @@ wit_bindgen::generate!({
     inline: "
         package test:costs;
         world costs {
-            import hostler:handler/publisher@1.1.0;
-            import hostler:handler/http@1.1.0;
-            import hostler:handler/key-value@1.1.0;
-            export hostler:handler/message-handler@1.1.0;
+            import hostler:handler/publisher@1.2.0;
+            import hostler:handler/http@1.2.0;
+            import hostler:handler/key-value@1.2.0;
+            export hostler:handler/message-handler@1.2.0;
         }
     ",
     path: "../../../wit",

@@ -11,8 +11,8 @@ wit_bindgen::generate!({
     inline: "
         package test:keyed;
         world keyed {
-            import hostler:handler/publisher@1.1.0;
-            import hostler:handler/key-value@1.1.0;
+            import hostler:handler/publisher@1.2.0;
+            import hostler:handler/key-value@1.2.0;
         }
     ",
     path: "../../../wit",

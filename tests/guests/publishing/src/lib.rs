@@ -8,7 +8,7 @@ use script::{Message, Outcome, Step};
 wit_bindgen::generate!({
     inline: "
         package test:publishing;
-        world publishing { import hostler:handler/publisher@1.1.0; }
+        world publishing { import hostler:handler/publisher@1.2.0; }
     ",
     path: "../../../wit",
     generate_all,

@@ -155,7 +155,10 @@ async fn increment(
     delta: i64,
 ) -> Result<i64, String> {
     let (keys, full) = at_once(store, index, key)?;
-    let sum = keys.increment(&full, delta).await;
+    let sum = match rules(store.data())?.journal {
+        true => keys.increment_once(&full, delta).await,
+        false => keys.increment(&full, delta).await,
+    };
     // Also after an error: it may have been added, and a rerun would add again.
     store.data_mut().effects(index)?.changed_at_once(&full);
     sum

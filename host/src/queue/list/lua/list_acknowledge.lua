@@ -5,8 +5,9 @@
 --       4 recovery set, if there is one; then the sets of marks (the one to add to is the first), then the keys
 --       that are written, or were read
 -- ARGV  1 instance (self), 2 how many keys are before the sets of marks, 3 how many sets, 4 how many marks
---       they may hold, 5 how long a new set lives, ms; then per delivery: its entry on the processing list
---       (token .. value; or, of a large one, its token), its mark ('' = none), its writes and the values that it
+--       they may hold, 5 how long a new set lives, ms, 6 journals (see `journals`; '' = none); then per delivery:
+--       its entry on the processing list (token .. value; or, of a large one, its token), with journals the name of its
+--       journal, its mark ('' = none), its writes and the values that it
 --       has read
 -- reply one word per delivery: done | marked (handled before: removed, nothing is written) | unmarked
 --       (done; no room for its mark) | changed (a value that it has read is another one: nothing is written)
@@ -21,10 +22,14 @@ local recovery = own == 4 and KEYS[4]
 local may = redis.acl_check_cmd('LREM', KEYS[1], '-1', '') and redis.acl_check_cmd('HDEL', KEYS[2], '')
   and (not recovery or redis.acl_check_cmd('ZREM', recovery, ''))
 local names, marks, effects = {}, {}, {}
-local at = 6
+local at, journals = 7, {}
 while at <= #ARGV do
   local i = #names + 1
-  names[i], marks[i] = ARGV[at], ARGV[at + 1]
+  names[i] = ARGV[at]
+  if ARGV[6] ~= '' then
+    at, journals[i] = at + 1, ARGV[at + 1]
+  end
+  marks[i] = ARGV[at + 1]
   effects[i], at = writes(at + 2)
 end
 local entry_of = find(KEYS[1], names)
@@ -42,6 +47,7 @@ for i, name in ipairs(names) do
     if word ~= 'changed' and string.sub(word, 1, 1) ~= '-' then
       redis.call('LREM', KEYS[1], '-1', entry)
       redis.call('HDEL', KEYS[2], token)
+      forget_journal(ARGV[6], '', journals[i])
       if recovery then
         redis.call('ZREM', recovery, ARGV[1] .. token)
       end

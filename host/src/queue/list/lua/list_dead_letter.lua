@@ -2,9 +2,9 @@
 --
 -- KEYS  1 processing list (self), 2 starts (hash), 3 dead-letter queue (list),
 --       4 recovery set, if there is one
--- ARGV  1 instance (self), 2 most entries in the dead-letter queue (0 = no bound), 3 'drop-oldest' | 'stop'
---       at that bound; then per delivery: its entry on the processing list (token .. value; or, of a large one,
---       its token), how many bytes at the end of the entry the copy ends with, what is before them
+-- ARGV  1 instance (self), 2 journals (see `journals`; '' = none), 3 most entries in the dead-letter queue (0 = no bound),
+--       4 'drop-oldest' | 'stop' at that bound; then per delivery: its entry on the processing list (token .. value; or, of
+--       a large one, its token), with journals the name of its journal, how many bytes at the end of the entry the copy ends with, what is before them
 -- reply { one word per delivery: done | gone | stolen (taken over) | full | -<why it is refused>,
 --       entries dropped from the dead-letter queue, how many more are over its bound }
 --
@@ -16,10 +16,11 @@
 if not redis.acl_check_cmd('LREM', KEYS[1], '-1', '') then
   return redis.error_reply('NOPERM this user has no permission to run lrem')
 end
-local most, names = tonumber(ARGV[2]), {}
-local stops = most > 0 and ARGV[3] == 'stop'
-for i = 4, #ARGV, 3 do
-  names[#names + 1] = ARGV[i]
+local most, names, journals = tonumber(ARGV[3]), {}, {}
+local stops = most > 0 and ARGV[4] == 'stop'
+local step = ARGV[2] == '' and 3 or 4
+for i = 5, #ARGV, step do
+  names[#names + 1], journals[#names + 1] = ARGV[i], ARGV[i + 1]
 end
 local entry_of = find(KEYS[1], names)
 local length = stops and redis.call('LLEN', KEYS[3]) or 0
@@ -31,10 +32,11 @@ for i, name in ipairs(names) do
   elseif stops and length >= most then
     words[i] = 'full'
   else
-    local reply = redis.pcall('LPUSH', KEYS[3], joined(ARGV[3 * i + 3], entry, ARGV[3 * i + 2]))
+    local reply = redis.pcall('LPUSH', KEYS[3], joined(ARGV[4 + step * i], entry, ARGV[3 + step * i]))
     if type(reply) == 'number' then
       length, words[i] = reply, 'done'
       redis.call('LREM', KEYS[1], '-1', entry)
+      forget_journal(ARGV[2], '', journals[i])
       tokens[#tokens + 1] = token
       members[#members + 1] = ARGV[1] .. token
     elseif #tokens == 0 then

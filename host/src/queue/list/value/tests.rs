@@ -10,6 +10,7 @@ const CAP_5: DeliveryLimit = DeliveryLimit {
 
 fn values(framing: Framing, accounting: Accounting) -> Values {
     Values {
+        journals: false,
         name: "jobs".into(),
         framing,
         accounting,

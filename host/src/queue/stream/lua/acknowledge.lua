@@ -6,8 +6,8 @@
 --       id -> due), then the sets of marks (the one to add to is the first), then the keys that are written, or
 --       were read
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 how many sets of marks, 5 how many marks they
---       may hold, 6 how long a new set lives, ms, 7 number of the request, 8 how long KEYS[2] lives, ms; then
---       per delivery: id, count it must have, its mark ('' = none), its writes and the values that it
+--       may hold, 6 how long a new set lives, ms, 7 number of the request, 8 how long KEYS[2] lives, ms, 9 journals of
+--       the group (see `journals`; '' = none); then per delivery: id, count it must have, its mark ('' = none), its writes and the values that it
 --       has read
 -- reply one word per delivery (see `told`): done | marked (handled before: acknowledged, nothing is written)
 --       | unmarked (done; no room for its mark) | changed (a value that it has read is another one: nothing
@@ -22,15 +22,16 @@
 local out, items = {}, {}
 local may = redis.acl_check_cmd('XACK', KEYS[1], ARGV[1], '0-1')
 local sets = tonumber(ARGV[4])
-local at = 9
+local at = 10
 local ids, counts = {}, {}
 while at <= #ARGV do
   local mark = ARGV[at + 2]
   ids[#ids + 1], counts[#counts + 1] = ARGV[at], ARGV[at + 1]
   local all
   all, at = writes(at + 3)
-  -- The mark of a message is no effect.
-  items[#items + 1] = { id = ids[#ids], mark = mark, all = all, acts = #all > 0 }
+  -- The mark of a message is no effect. One with a journal must not run again without it.
+  local acts = #all > 0 or has_journal(ARGV[9], ids[#ids])
+  items[#items + 1] = { id = ids[#ids], mark = mark, all = all, acts = acts }
 end
 -- Who owns what is asked for all deliveries first: that fails if the group was made again.
 local words = obstacles(ids, counts)
@@ -58,6 +59,7 @@ for i, item in ipairs(items) do
     word = settle_marked(5, sets, item.mark, item.all, tonumber(ARGV[5]), ARGV[6], KEYS[3], item.id, begun)
     if word ~= 'changed' and string.sub(word, 1, 1) ~= '-' then
       redis.call('XACK', KEYS[1], ARGV[1], item.id)
+      forget_journal(ARGV[9], ARGV[1], item.id)
       acted[#acted + 1] = item.acts and item.id or nil
       -- One that has not started may have a record.
       records[#records + 1] = not item.acts and item.id or nil

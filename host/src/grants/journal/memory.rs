@@ -1,0 +1,64 @@
+//! A journal in memory: where a handler is tried, without a server.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::provider::{Increment, Provider, Refused, Wrote};
+use crate::delivery::journal::{Book, Stored};
+use crate::wire::journal::decode;
+
+/// The records of one message. No bound applies.
+#[derive(Debug, Default)]
+pub struct Memory(Mutex<BTreeMap<u32, Bytes>>);
+
+impl Memory {
+    /// Its records, by number.
+    pub fn records(&self) -> Vec<Stored> {
+        let records = self.0.lock();
+        let read = |(number, bytes): (&u32, &Bytes)| decode(*number, bytes);
+        records.iter().filter_map(read).collect()
+    }
+}
+
+#[async_trait]
+impl Provider for Memory {
+    async fn read(&self) -> Result<Book, Refused> {
+        Ok(Book::new(self.records(), 0))
+    }
+
+    fn now_ms(&self) -> u64 {
+        0
+    }
+
+    async fn intend(&self, number: u32, intent: &Bytes) -> Result<Wrote, Refused> {
+        let mut records = self.0.lock();
+        let known = records.entry(number).or_insert_with(|| intent.clone());
+        let known = decode(number, known).map(Wrote::Known);
+        Ok(known.unwrap_or(Wrote::Done))
+    }
+
+    fn adds(&self) -> bool {
+        false
+    }
+
+    async fn increment(&self, _increment: Increment<'_>) -> Result<Wrote, Refused> {
+        Err(Refused::Failed("no store is there".to_owned()))
+    }
+
+    async fn answer(
+        &self,
+        number: u32,
+        _intent: &Bytes,
+        answer: Option<&Bytes>,
+    ) -> Result<Wrote, Refused> {
+        let mut records = self.0.lock();
+        match answer {
+            Some(answer) => records.insert(number, answer.clone()),
+            None => records.remove(&number),
+        };
+        Ok(Wrote::Done)
+    }
+}

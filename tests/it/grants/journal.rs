@@ -1,0 +1,516 @@
+//! Journals: a later attempt at a message gets the answers that an earlier one has had, and its requests are not sent
+//! again. The guest makes its calls as the message says; the server counts them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use hostler_tests::checker::DeadLetter;
+use hostler_tests::command::run;
+use hostler_tests::host::HostOptions;
+use hostler_tests::redis::eventually;
+use hostler_tests::web::{Seen, Web};
+
+use crate::grants::outbound_scene::{rule, url};
+use crate::runtime::e2e_scene::Scene;
+
+/// A queue, a server that its handler calls, and the file that grants it.
+struct Journaled {
+    scene: Scene,
+    web: Web,
+    config: PathBuf,
+}
+
+impl Journaled {
+    /// `more`: further keys of the rule.
+    async fn new(more: &str) -> Self {
+        let (scene, web) = (Scene::new().await, Web::start().await);
+        let config = scene.server.dir().join("orders.toml");
+        let rule = rule(&web, &format!("name = \"api\"\njournal = true\n{more}"));
+        let secret = "[grant.secret]\nplanted = { variable = \"PLANTED\", expose = true }\n";
+        fs::write(&config, format!("{rule}\n{secret}")).unwrap();
+        Self { scene, web, config }
+    }
+
+    fn host(&self) -> HostOptions {
+        self.scene
+            .host()
+            .cap(5)
+            .flag(
+                "handler",
+                &hostler_tests::guests::guest("outbound")
+                    .display()
+                    .to_string(),
+            )
+            .flag("config", &self.config.display().to_string())
+            .flags("backoff-first=5ms min-idle=500ms")
+            .variable("PLANTED", "pl4nted-s3cr3t")
+            .admin()
+    }
+
+    /// The action of the guest that sends a request without an answer.
+    fn send(&self, method: &str, path: &str, body: &str) -> String {
+        format!("send:{method}|{}|b={body}", url(&self.web, path))
+    }
+
+    /// How often the server got each body.
+    fn counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for seen in self.web.seen() {
+            *counts
+                .entry(String::from_utf8(seen.body).unwrap())
+                .or_default() += 1;
+        }
+        counts
+    }
+
+    fn keys_of(&self, body: &str) -> Vec<String> {
+        let those = |seen: &Seen| seen.body == body.as_bytes();
+        let key = |seen: Seen| seen.header("idempotency-key").unwrap().to_owned();
+        self.web.seen().into_iter().filter(those).map(key).collect()
+    }
+
+    /// The keys of journals that are there.
+    async fn journals(&self) -> Vec<String> {
+        let found = self.scene.raw.ask("KEYS *:journal*").await;
+        redis::from_redis_value(found).unwrap()
+    }
+
+    async fn is_gone(&self) {
+        assert_eq!(self.journals().await, Vec::<String>::new());
+    }
+}
+
+fn once(bodies: &[&str]) -> BTreeMap<String, usize> {
+    bodies.iter().map(|body| ((*body).to_owned(), 1)).collect()
+}
+
+#[tokio::test]
+async fn a_later_attempt_gets_the_recorded_answers_and_makes_the_other_calls() {
+    let mut all = Journaled::new("").await;
+    let [one, two, three] = ["one", "two", "three"].map(|body| all.send("POST", "/ok", body));
+    let steps = format!("{one}+{two}+trap,{one}+{two}+{three}+nack,{two}+{one}+{three}+ack");
+    all.scene.publish(&steps).await;
+    // The same by `wasi:http`: the answers arrive as they were.
+    let standard =
+        |body: &str| format!("wasi:POST|http|api.test:{}|/body|b={body}", all.web.port());
+    let first = all.send("POST", "/body", "four");
+    let steps = format!("{first}+trap,{}", standard("five"));
+    let dropped = all.scene.publish(&steps).await;
+    let host = all.host().ready().await;
+    let look = all.scene.emptied().await;
+    assert_eq!(all.counts(), once(&["one", "two", "three", "four", "five"]));
+    let detail = look.dead_letters_of(&dropped)[0]
+        .header("x-dead-letter-detail")
+        .unwrap()
+        .to_owned();
+    assert_eq!(detail, "200 five");
+    let keys = ["one", "two", "three"].map(|body| all.keys_of(body).remove(0));
+    let unique: std::collections::BTreeSet<_> = keys.iter().collect();
+    assert_eq!(unique.len(), 3, "{keys:?}");
+    all.is_gone().await;
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn a_recorded_answer_reaches_the_guest_as_it_was() {
+    let mut all = Journaled::new("").await;
+    let port = all.web.port();
+    let mut ids = Vec::new();
+    // `/echo` answers the head of the request, its key included: another request would have another answer.
+    for call in [
+        format!("POST|{}|b=x", url(&all.web, "/echo")),
+        format!(
+            "POST|{}|b=y|h=idempotency-key=charge",
+            url(&all.web, "/echo")
+        ),
+    ] {
+        ids.push(
+            all.scene
+                .publish(&format!("send:{call}+trap,fetch:{call}"))
+                .await,
+        );
+    }
+    let call = format!("wasi:POST|http|api.test:{port}|/echo|b=z");
+    // Its first attempt ends with a drop reason: it dies there, and nothing is recorded beyond that.
+    ids.push(all.scene.publish(&call).await);
+    let host = all.host().ready().await;
+    let look = all.scene.emptied().await;
+    assert_eq!(all.counts(), once(&["x", "y", "z"]));
+    for id in ids {
+        let dead = look.dead_letters_of(&id);
+        let detail = dead[0].header("x-dead-letter-detail").unwrap();
+        assert!(detail.starts_with("200 POST /echo"), "{detail}");
+    }
+    let key = all.keys_of("y").remove(0);
+    assert!(key.ends_with("#=charge"), "{key}");
+    all.is_gone().await;
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn answers_that_are_not_kept_are_asked_for_again_with_the_same_key() {
+    let mut all = Journaled::new("journal_status = [\"2xx\", \"409\"]\n").await;
+    let polled = format!("send:GET|{}|h=x=poll", url(&all.web, "/ok"));
+    let calls = [
+        "/status/503",
+        "/status/401",
+        "/status/409",
+        "/status/204",
+        "/size/300000",
+    ]
+    .map(|path| all.send("POST", path, &path.replace('/', "-")));
+    let steps = format!("{0}+{polled}+nack,{0}+{polled}+nack,ack", calls.join("+"));
+    all.scene.publish(&steps).await;
+    let host = all.host().ready().await;
+    all.scene.emptied().await;
+    let mut wanted = once(&["-status-409", "-status-204", "-size-300000"]);
+    wanted.extend(["-status-503", "-status-401", ""].map(|body| (body.to_owned(), 2)));
+    assert_eq!(all.counts(), wanted);
+    for body in ["-status-503", "-status-401"] {
+        let keys = all.keys_of(body);
+        assert_eq!(keys[0], keys[1], "{body}");
+    }
+    all.is_gone().await;
+    // What the last attempt has not called is told.
+    host.logs("the attempt that acknowledged has not made calls that an earlier one has recorded")
+        .await;
+    host.drained().await;
+}
+
+/// A host is killed while a request is under way; the next one has the message.
+async fn killed_in_a_call(rule: &str) -> (Journaled, String) {
+    let mut all = Journaled::new(rule).await;
+    let done = all.send("POST", "/ok", "done");
+    let call = format!("fetch:POST|{}|b=open", url(&all.web, "/never"));
+    let answered = format!("fetch:POST|{}|b=other", url(&all.web, "/ok"));
+    let id = all
+        .scene
+        .publish(&format!("{done}+{call},{done}+{call},{answered}"))
+        .await;
+    let host = all.host().flag("timeout", "20s").ready().await;
+    eventually("the request is under way", async || {
+        all.counts().contains_key("open")
+    })
+    .await;
+    host.kill().await;
+    assert_eq!(all.journals().await.len(), 2);
+    (all, id)
+}
+
+#[tokio::test]
+async fn an_open_request_is_sent_again_with_its_key() {
+    let (all, _) = killed_in_a_call("").await;
+    let host = all.host().ready().await;
+    eventually("it is sent again", async || all.keys_of("open").len() == 2).await;
+    let keys = all.keys_of("open");
+    assert_eq!(keys[0], keys[1]);
+    assert_eq!(all.counts()["done"], 1);
+    host.kill().await;
+}
+
+#[tokio::test]
+async fn with_fail_a_request_leaves_at_most_once() {
+    let (all, id) = killed_in_a_call("unknown = \"fail\"\n").await;
+    let host = all.host().ready().await;
+    let look = all.scene.emptied().await;
+    let wanted = once(&["done", "open"]);
+    // It was refused, and so is any other request of the rule.
+    assert_eq!(all.counts(), wanted);
+    let detail = look.dead_letters_of(&id)[0]
+        .header("x-dead-letter-detail")
+        .unwrap()
+        .to_owned();
+    let why = "an earlier attempt sent this request; its answer is not known";
+    assert_eq!(detail, format!("Error::Protocol(\"{why}\")"));
+    all.is_gone().await;
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn every_exit_deletes_the_journal_and_no_secret_is_in_it() {
+    let mut all = Journaled::new("headers.authorization = \"Bearer ${secret:planted}\"\n").await;
+    let call = all.send("POST", "/ok", "x");
+    let body = |n: usize, rest: &str| format!("{}+{rest}", call.replace("b=x", &format!("b={n}")));
+    for (n, rest) in ["ack", "drop", "trap", "nack:60000", "nack,ack"]
+        .iter()
+        .enumerate()
+    {
+        all.scene.publish(&body(n, rest)).await;
+    }
+    // The server repeats the head of the request, and the secret with it: this answer is not recorded.
+    let leak = all.send("POST", "/echo", "leak");
+    all.scene.publish(&format!("{leak}+nack,{leak}+ack")).await;
+    let host = all.host().ready().await;
+    eventually("all but one are settled", async || {
+        let pending = all.scene.raw.pending("orders", "workers").await;
+        all.scene.look().await.is_empty() || pending.len() == 1
+    })
+    .await;
+    let mut counts = all.counts();
+    assert_eq!(counts.remove("leak"), Some(2));
+    assert!(
+        counts.values().all(|n| *n == 1) && counts.len() == 5,
+        "{counts:?}"
+    );
+    let keys = all.keys_of("leak");
+    assert_eq!(keys[0], keys[1]);
+    eventually("one journal and the index are left", async || {
+        all.journals().await.len() == 2
+    })
+    .await;
+    for key in all.journals().await {
+        let dump = all.scene.raw.ask(&format!("DUMP {key}")).await;
+        let dump: Vec<u8> = redis::from_redis_value(dump).unwrap();
+        assert!(!dump.windows(6).any(|part| part == b"pl4nte"));
+    }
+    host.logs("an answer holds a secret, so it is not recorded: the next attempt sends the request again, with the same key")
+        .await;
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn a_journal_is_refused_where_it_cannot_hold() {
+    let all = Journaled::new("").await;
+    let refused = async |options: HostOptions, why: &str| {
+        let ended = options.end().await;
+        ended.expect_code(64);
+        assert!(ended.stderr().contains(why), "{why}: {}", ended.stderr());
+    };
+    let list = all
+        .host()
+        .without("stream")
+        .without("group")
+        .without("dead-letter")
+        .without("max-deliveries");
+    refused(list.flag("list", "jobs"), "no message comes a second time").await;
+    let batches = hostler_tests::guests::guest("acting-batch")
+        .display()
+        .to_string();
+    let grants = all
+        .scene
+        .host()
+        .flag("handler", &batches)
+        .flag("grant-publish", r#"{"invoices":"stream:invoices"}"#)
+        .flag(
+            "grant-key-value",
+            r#"{"prefix":"{orders}:kv:","journal":true}"#,
+        );
+    let ended = grants.end().await;
+    ended.expect_code(65);
+    assert!(
+        ended.stderr().contains("a journal belongs to one message"),
+        "{}",
+        ended.stderr()
+    );
+    all.scene
+        .raw
+        .ask("CONFIG SET maxmemory-policy allkeys-lru")
+        .await;
+    refused(all.host(), "maxmemory-policy allkeys-lru").await;
+    all.scene
+        .raw
+        .ask("CONFIG SET maxmemory-policy noeviction")
+        .await;
+    // A host of the last release says nothing about journals.
+    let old = r#"{"consumer":"old-1","group":"workers","hostler":"0.1.0","at_ms":1,"accepts_deploys":true,"not_ready":[],"handler":{"current":{"digest":"sha256:0","origin":"file"},"previous":null,"canary":null,"refused":null}}"#;
+    all.scene
+        .raw
+        .ask_words(&[b"SET", b"{orders}:host:old-1", old.as_bytes()])
+        .await;
+    all.scene.raw.ask("ZADD {orders}:hosts 1 old-1").await;
+    refused(
+        all.host(),
+        "the host `old-1` of the queue is too old to know journals",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_takes_its_journal_along_and_a_replay_repeats_what_is_forgotten() {
+    let mut all = Journaled::new("unknown = \"fail\"\n").await;
+    let one = all.send("POST", "/ok", "one");
+    let charge = format!(
+        "send:POST|{}|b=two|h=idempotency-key=charge",
+        url(&all.web, "/ok")
+    );
+    // Each replay begins with attempt 1.
+    all.scene.publish(&format!("{one}+{charge}+drop")).await;
+    let host = all.host().ready().await;
+    let redis = all.scene.server.url();
+    let died = async |all: &Journaled, times: usize| {
+        eventually("it has died again", async || {
+            // Its id in the queue is another one after each replay.
+            let dead = DeadLetter::all(&all.scene.raw, "orders:dead").await;
+            dead.len() == 1
+                && dead[0].header("x-replayed").unwrap_or("0") == (times - 1).to_string()
+        })
+        .await;
+        all.is_gone().await;
+        all.counts()
+    };
+    assert_eq!(died(&all, 1).await, once(&["one", "two"]));
+    let replay = |more: &[&str]| {
+        let words = ["dlq", "replay", "--redis", &redis, "orders:dead"];
+        run(words.iter().chain(more)).ok();
+    };
+    replay(&[]);
+    assert_eq!(died(&all, 2).await, once(&["one", "two"]));
+    replay(&["--forget", "charge"]);
+    let mut wanted = once(&["one", "two"]);
+    wanted.insert("two".to_owned(), 2);
+    assert_eq!(died(&all, 3).await, wanted);
+    replay(&["--journal", "drop"]);
+    wanted.extend([("one".to_owned(), 2), ("two".to_owned(), 3)]);
+    assert_eq!(died(&all, 4).await, wanted);
+    let keys = all.keys_of("two");
+    assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn an_increment_happens_once_for_a_message() {
+    let mut scene = Scene::new().await;
+    let options = scene
+        .host()
+        .cap(9)
+        .flag(
+            "handler",
+            &hostler_tests::guests::guest("keyed").display().to_string(),
+        )
+        .flag("grant-publish", r#"{"invoices":"stream:invoices"}"#)
+        .flag(
+            "grant-key-value",
+            r#"{"prefix":"{orders}:kv:","journal":true}"#,
+        )
+        .flags("backoff-first=5ms min-idle=500ms concurrency=4");
+    let add = "quiet:increment:sum:3+quiet:increment:sum:3+quiet:increment:other:-1";
+    const MESSAGES: usize = 40;
+    for _ in 0..MESSAGES {
+        scene
+            .publish(&format!("{add}+trap,{add}+nack,{add}+sleep:20+ack"))
+            .await;
+    }
+    let sum = async |key: &str| {
+        let value = scene.raw.ask(&format!("GET {{orders}}:kv:{key}")).await;
+        let value: Option<String> = redis::from_redis_value(value).unwrap();
+        value.map_or(0, |value| value.parse::<i64>().unwrap())
+    };
+    for _ in 0..2 {
+        let host = options.ready().await;
+        let before = sum("sum").await;
+        eventually("it has added", async || {
+            sum("sum").await > before || scene.look().await.is_empty()
+        })
+        .await;
+        host.kill().await;
+    }
+    options.finish().await;
+    let messages = i64::try_from(MESSAGES).unwrap();
+    assert_eq!(sum("sum").await, 6 * messages);
+    assert_eq!(sum("other").await, -messages);
+    let left = scene.raw.ask("KEYS *:journal*").await;
+    let left: Vec<String> = redis::from_redis_value(left).unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_reliable_list_has_journals_too() {
+    let all = Journaled::new("").await;
+    let options = all
+        .host()
+        .without("stream")
+        .without("group")
+        .flags("list=orders reliable=true");
+    let [one, two] = ["one", "two"].map(|body| all.send("POST", "/ok", body));
+    let open = format!("send:POST|{}|b=open", url(&all.web, "/never"));
+    let pushed = async |body: &str| {
+        all.scene
+            .raw
+            .ask_words(&[b"LPUSH", b"orders", body.as_bytes()])
+            .await;
+    };
+    // Put back, dead-lettered and replayed, and taken over from a host that is killed.
+    pushed(&format!("{one}+trap,{one}+{two}+nack:20,{one}+{two}+drop")).await;
+    let host = options.ready().await;
+    let dead = async || {
+        let length = all.scene.raw.ask("LLEN orders:dead").await;
+        redis::from_redis_value::<u64>(length).unwrap()
+    };
+    eventually("it is dead", async || dead().await == 1).await;
+    assert_eq!(all.counts(), once(&["one", "two"]));
+    all.is_gone().await;
+    let redis = all.scene.server.url();
+    run(["dlq", "replay", "--redis", &redis, "orders:dead"]).ok();
+    eventually("it is dead again", async || {
+        dead().await == 1 && host.count(|line| line.start().is_some()) >= 6
+    })
+    .await;
+    assert_eq!(all.counts(), once(&["one", "two"]));
+    pushed(&format!("{}+{open}", all.send("POST", "/ok", "three"))).await;
+    eventually("the request is under way", async || {
+        all.counts().contains_key("open")
+    })
+    .await;
+    host.kill().await;
+    let next = options.ready().await;
+    eventually("it is sent again", async || all.keys_of("open").len() == 2).await;
+    let keys = all.keys_of("open");
+    assert_eq!((&keys[0], all.counts()["three"]), (&keys[1], 1));
+    next.kill().await;
+}
+
+#[tokio::test]
+async fn a_value_is_remembered_whatever_becomes_of_the_attempt() {
+    let mut scene = Scene::new().await;
+    let options = scene
+        .host()
+        .cap(9)
+        .flag(
+            "handler",
+            &hostler_tests::guests::guest("durable")
+                .display()
+                .to_string(),
+        )
+        .flag("grant-journal", "{}")
+        .flags("backoff-first=5ms min-idle=500ms");
+    let ends = [
+        ("remember:id=1+trap,remember:other=x+nack,recall:id", "1"),
+        ("remember:id=1+remember:id=2+nack:5,recall:id", "2"),
+        ("recall:id", "nothing"),
+        ("remember:=x", "a name has 1 to 200 printable bytes"),
+        (
+            "large:300000",
+            "the journal of the message is full (1000 records, 262144 bytes)",
+        ),
+        ("once:a=1+trap,once:a=2+recall:a", "1"),
+    ];
+    let mut ids = Vec::new();
+    for (body, _) in ends {
+        ids.push(scene.publish(body).await);
+    }
+    let slow = scene
+        .publish("once:a=first+sleep:60000,once:a=second+recall:a")
+        .await;
+    let host = options.ready().await;
+    host.starts(ends.len() + 1).await;
+    eventually("only the slow one is left", async || {
+        scene.raw.pending("orders", "workers").await.len() == 1
+    })
+    .await;
+    host.kill().await;
+    let host = options.ready().await;
+    let look = scene.emptied().await;
+    let detail = |id: &str| {
+        let dead = look.dead_letters_of(id);
+        dead[0].header("x-dead-letter-detail").unwrap().to_owned()
+    };
+    for ((body, wanted), id) in ends.iter().zip(&ids) {
+        assert_eq!(detail(id), *wanted, "{body}");
+    }
+    assert_eq!(detail(&slow), "first");
+    let left = scene.raw.ask("KEYS *:journal*").await;
+    let left: Vec<String> = redis::from_redis_value(left).unwrap();
+    assert!(left.is_empty(), "{left:?}");
+    host.drained().await;
+}
