@@ -58,6 +58,8 @@ pub enum Written {
     Done,
     /// There is another record with its number, or the same.
     Known(Bytes),
+    /// An intent of another attempt, too: it stays.
+    Shared,
     /// There is none with its number, and no delivery.
     Gone,
     /// Another host has the delivery, or has written to its journal.
@@ -115,7 +117,7 @@ impl Journals {
         for (name, value) in reply::fields(COMMAND, fields)? {
             let number = |text: &[u8]| str::from_utf8(text).ok()?.parse().ok();
             match &name[..] {
-                b"bytes" => {}
+                b"bytes" | b"shared" => {}
                 b"last" => last = number(&value).unwrap_or(0),
                 name => {
                     let unknown = || reply::invalid(COMMAND, "a record without a number");
@@ -135,7 +137,6 @@ impl Journals {
         let base = base(&records);
         let (own, last) = self.records(id).await?;
         records.extend(own);
-        records.retain(|_, record| record != journal::REMOVED);
         let read = |(number, record)| {
             let unknown = || reply::invalid("HGETALL", "a record of another form");
             journal::decode(number, &record).ok_or_else(unknown)
@@ -153,9 +154,11 @@ impl Journals {
         (script, mut call): (&'static Script, Cmd),
         number: u32,
         record: &[u8],
+        is_shared: bool,
         carried: &BTreeMap<u32, Bytes>,
     ) -> Result<Written, Error> {
         self.arguments(&mut call, number, record, journal::size(record), carried);
+        call.arg(u8::from(is_shared));
         let reply = self.link.run(script, &call).await?;
         written(script, reply)
     }
@@ -210,11 +213,7 @@ impl Journals {
         number: u32,
         intent: &[u8],
         answer: Option<&[u8]>,
-        carried: &BTreeMap<u32, Bytes>,
     ) -> Result<Written, Error> {
-        // Removed, the record would be that of the message again.
-        let is_carried = number <= base(carried);
-        let answer = answer.or(is_carried.then_some(journal::REMOVED));
         let script = &scripts::JOURNAL_ANSWER;
         let journal = self.of(id);
         let mut call = script.on(&[&self.index, &journal]);
@@ -252,6 +251,7 @@ fn written(script: &'static Script, reply: Value) -> Result<Written, Error> {
     Ok(match reply::text(script.name(), word)?.as_str() {
         "done" => Written::Done,
         "known" | "other" => Written::Known(reply::bytes(script.name(), record)?),
+        "shared" => Written::Shared,
         "gone" => Written::Gone,
         "full" => Written::Full,
         "queue-full" => Written::QueueFull,

@@ -366,8 +366,15 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
     }
 
     /// Write an intent into the journal of a delivery that this host owns, or find the record that has its number. May be
-    /// repeated: it finds its own intent.
-    async fn intend(&self, _claim: &Claim, _number: u32, _intent: &[u8]) -> Result<Written, Error> {
+    /// repeated: it finds its own intent. `is_shared`: an earlier attempt wrote it, and from now on only an answer takes its
+    /// place.
+    async fn intend(
+        &self,
+        _claim: &Claim,
+        _number: u32,
+        _intent: &[u8],
+        _is_shared: bool,
+    ) -> Result<Written, Error> {
         Err(journal::none())
     }
 

@@ -116,6 +116,7 @@ impl Delivered {
         let full = |what: &str| Err(Refused::Full(what.to_owned()));
         match written {
             Written::Done => Ok(Wrote::Done),
+            Written::Shared => Ok(Wrote::Shared),
             Written::Gone => Ok(Wrote::Gone),
             Written::Stolen => Err(Refused::Lost),
             Written::Known(bytes) => match journal::decode(number, &bytes) {
@@ -146,9 +147,17 @@ impl Provider for Delivered {
         self.queue.time().now_ms()
     }
 
-    async fn intend(&self, number: u32, intent: &Bytes) -> Result<Wrote, Refused> {
+    async fn intend(
+        &self,
+        number: u32,
+        intent: &Bytes,
+        is_shared: bool,
+    ) -> Result<Wrote, Refused> {
         loop {
-            match self.queue.intend(&self.claim, number, intent).await {
+            let intend = self
+                .queue
+                .intend(&self.claim, number, intent, is_shared);
+            match intend.await {
                 // The message has left its queue.
                 Ok(Written::Gone) => return Err(Refused::Lost),
                 Ok(written) => return Self::wrote(number, written),

@@ -11,8 +11,6 @@ use crate::delivery::message::Headers;
 /// The field of a stream entry that holds records of its message: those of an earlier entry, which died. No handler sees it. A
 /// later field counts more than one before it.
 pub const FIELD: &[u8] = b"_journal";
-/// A record that is removed, although an entry has it.
-pub const REMOVED: &[u8] = b"00000009x";
 
 /// Digits of the number of bytes that a record takes.
 const DIGITS: usize = 8;

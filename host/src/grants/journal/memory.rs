@@ -33,7 +33,13 @@ impl Provider for Memory {
         0
     }
 
-    async fn intend(&self, number: u32, intent: &Bytes) -> Result<Wrote, Refused> {
+    // One attempt at a time: none shares an intent.
+    async fn intend(
+        &self,
+        number: u32,
+        intent: &Bytes,
+        _is_shared: bool,
+    ) -> Result<Wrote, Refused> {
         let mut records = self.0.lock();
         let known = records.entry(number).or_insert_with(|| intent.clone());
         let known = decode(number, known).map(Wrote::Known);

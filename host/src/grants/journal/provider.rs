@@ -14,6 +14,8 @@ pub enum Wrote {
     Done,
     /// There is this one in its place.
     Known(Stored),
+    /// The intent stays: another attempt has made the call as well.
+    Shared,
     /// There is no record any more: the message has left its queue, or another host has removed it.
     Gone,
 }
@@ -60,8 +62,14 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// The time of the server, in epoch milliseconds.
     fn now_ms(&self) -> u64;
 
-    /// Write the intent of this number, or find the record that has the number.
-    async fn intend(&self, number: u32, intent: &Bytes) -> Result<Wrote, Refused>;
+    /// Write the intent of this number, or find the record that has the number. `is_shared`: it is the intent of an earlier
+    /// attempt, whose call is made again; from now on it is not removed.
+    async fn intend(
+        &self,
+        number: u32,
+        intent: &Bytes,
+        is_shared: bool,
+    ) -> Result<Wrote, Refused>;
 
     /// Whether it can add to keys.
     fn adds(&self) -> bool {

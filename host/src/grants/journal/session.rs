@@ -133,10 +133,14 @@ impl Session {
         let stored = stored(book.next(), record, 0)?;
         // Where this does not return, it may be written.
         book.removed(stored.number);
-        match self.provider.intend(stored.number, &stored.bytes).await {
+        match self
+            .provider
+            .intend(stored.number, &stored.bytes, false)
+            .await
+        {
             Ok(Wrote::Done) => {}
             Ok(Wrote::Known(known)) if known == stored => {}
-            Ok(Wrote::Known(_) | Wrote::Gone) => return Err(Refused::Lost),
+            Ok(Wrote::Known(_) | Wrote::Shared | Wrote::Gone) => return Err(Refused::Lost),
             Err(refused) => return Err(self.refused(refused)),
         }
         self.counts.wrote(&stored.bytes);
@@ -243,7 +247,11 @@ impl Session {
                 }
                 // Until this is answered, the call is not under way.
                 book.unknown(open.number);
-                match self.provider.intend(open.number, &open.bytes).await? {
+                match self
+                    .provider
+                    .intend(open.number, &open.bytes, true)
+                    .await?
+                {
                     Wrote::Done => {}
                     Wrote::Known(stored) if stored == open => {}
                     Wrote::Known(stored) if stored.record.content.is_answer() => {
@@ -252,7 +260,9 @@ impl Session {
                         self.counts.replayed.inc();
                         return Ok(Begun::Recorded(record));
                     }
-                    Wrote::Known(_) | Wrote::Gone => return Err(Refused::Lost),
+                    Wrote::Known(_) | Wrote::Shared | Wrote::Gone => {
+                        return Err(Refused::Lost);
+                    }
                 }
                 book.written(open.clone());
                 (open.record.nth, Some(open))
@@ -348,10 +358,14 @@ impl Call {
         // No other call takes the number, whatever the answer is.
         book.written(stored.clone());
         *self.intent.lock() = Intent::Asked(stored.clone());
-        let refused = match session.provider.intend(stored.number, &stored.bytes).await {
+        let refused = match session
+            .provider
+            .intend(stored.number, &stored.bytes, false)
+            .await
+        {
             Ok(Wrote::Done) => None,
             Ok(Wrote::Known(known)) if known == stored => None,
-            Ok(Wrote::Known(_) | Wrote::Gone) => Some(Refused::Lost),
+            Ok(Wrote::Known(_) | Wrote::Shared | Wrote::Gone) => Some(Refused::Lost),
             Err(refused) => Some(refused),
         };
         let Some(refused) = refused else {
@@ -374,8 +388,10 @@ impl Call {
         let (intent, answer) = match (intent, end) {
             (Intent::None, _) => return None,
             (Intent::Written(intent), End::Answer(content)) => (intent, Some(content)),
-            (Intent::Written(intent), End::NotKept) => (intent, None),
-            (Intent::Written(intent), End::Unsent) if !self.is_resumed => (intent, None),
+            // Another attempt may still get an answer that is kept (rule 34).
+            (Intent::Written(intent), End::NotKept | End::Unsent) if !self.is_resumed => {
+                (intent, None)
+            }
             (Intent::Written(intent), _) => {
                 self.with_book(|book| book.unknown(intent.number)).await;
                 return None;
@@ -421,6 +437,10 @@ impl Call {
         let known = match wrote {
             Wrote::Done => answer.inspect(|answer| self.session.counts.wrote(&answer.bytes)),
             Wrote::Known(known) if known.record.content.is_answer() => Some(known),
+            Wrote::Shared => {
+                self.with_book(|book| book.unknown(number)).await;
+                return Ok(None);
+            }
             // The message has left its queue, or another host has removed the intent.
             Wrote::Known(_) | Wrote::Gone => None,
         };

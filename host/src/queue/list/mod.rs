@@ -488,7 +488,13 @@ impl Queue for ListQueue {
             .await
     }
 
-    async fn intend(&self, claim: &Claim, number: u32, intent: &[u8]) -> Result<Noted, Error> {
+    async fn intend(
+        &self,
+        claim: &Claim,
+        number: u32,
+        intent: &[u8],
+        is_shared: bool,
+    ) -> Result<Noted, Error> {
         let journals = self.journals.as_ref().ok_or_else(journal::none)?;
         let (script, id) = (&scripts::LIST_JOURNAL_INTEND, journal_of(claim));
         let [index, own] = journals.keys(&id);
@@ -496,7 +502,7 @@ impl Queue for ListQueue {
         call.arg(name_of(claim)).arg(&id);
         let carried = self.values.carried(claim);
         journals
-            .intend((script, call), number, intent, &carried)
+            .intend((script, call), number, intent, is_shared, &carried)
             .await
     }
 
@@ -520,9 +526,8 @@ impl Queue for ListQueue {
         answer: Option<&[u8]>,
     ) -> Result<Noted, Error> {
         let journals = self.journals.as_ref().ok_or_else(journal::none)?;
-        let carried = self.values.carried(claim);
         let id = journal_of(claim);
-        journals.answer(&id, number, intent, answer, &carried).await
+        journals.answer(&id, number, intent, answer).await
     }
 
     fn finds_duplicates(&self) -> bool {
@@ -738,7 +743,6 @@ impl AtLeastOnce for ListQueue {
         };
         let mut records = self.values.carried(claim);
         records.extend(journals.records(&journal_of(claim)).await?.0);
-        records.retain(|_, record| record != wire::journal::REMOVED);
         Ok(records)
     }
 

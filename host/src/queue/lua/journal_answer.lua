@@ -4,6 +4,7 @@
 -- ARGV  1 id of the delivery, 2 number of the record, 3 its intent, 4 the answer ('' = remove the intent), 5 how many bytes
 --       the answer takes, 6 how many bytes the journal may have, 7 the same for all journals of the queue
 -- reply { word, record }; the word is done | full | queue-full | other (the record is another one: the second value) | gone
+--       | shared (another attempt has made the call as well: the intent is not removed)
 --
 -- Its bytes were reserved, so it is written also when the server is out of memory.
 -- Atomicity: the room is looked at before the first write, which can fail (wrong type).
@@ -13,6 +14,9 @@ if not found then
   return { 'gone', '' }
 elseif found ~= ARGV[3] then
   return { 'other', found }
+end
+if ARGV[4] == '' and string.find(redis.call('HGET', KEYS[2], 'shared') or '', ',' .. ARGV[2] .. ',', 1, true) then
+  return { 'shared', '' }
 end
 local more = tonumber(ARGV[5]) - tonumber(string.sub(found, 1, 8))
 local word = more > 0 and no_room(KEYS[1], KEYS[2], more, tonumber(ARGV[6]), tonumber(ARGV[7]))

@@ -657,14 +657,20 @@ impl Queue for StreamQueue {
         read.map_err(|error| self.about(error))
     }
 
-    async fn intend(&self, claim: &Claim, number: u32, intent: &[u8]) -> Result<Written, Error> {
+    async fn intend(
+        &self,
+        claim: &Claim,
+        number: u32,
+        intent: &[u8],
+        is_shared: bool,
+    ) -> Result<Written, Error> {
         let journals = self.journals.as_ref().ok_or_else(journal::none)?;
         let (script, id) = (&scripts::JOURNAL_INTEND, entry_id(claim.id));
         let keys = journals.keys(&id);
         let mut call = self.call_in_epoch(script, &keys.each_ref().map(String::as_str));
         call.arg(&id);
         let written = journals
-            .intend((script, call), number, intent, &carried(claim))
+            .intend((script, call), number, intent, is_shared, &carried(claim))
             .await;
         written.map_err(|error| self.about(error))
     }
@@ -690,8 +696,7 @@ impl Queue for StreamQueue {
     ) -> Result<Written, Error> {
         let journals = self.journals.as_ref().ok_or_else(journal::none)?;
         let id = entry_id(claim.id);
-        let carried = carried(claim);
-        journals.answer(&id, number, intent, answer, &carried).await
+        journals.answer(&id, number, intent, answer).await
     }
 
     fn finds_duplicates(&self) -> bool {

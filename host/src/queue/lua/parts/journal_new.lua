@@ -12,11 +12,18 @@ local function no_record(index, journal, at)
   if number <= (tonumber(redis.call('HGET', journal, 'last')) or 0) and number > base then
     return 'stale', ''
   end
-  -- Two fields are no records.
-  if redis.call('HLEN', journal) >= tonumber(ARGV[at + 7]) + 2 then
+  -- Three fields are no records.
+  if redis.call('HLEN', journal) >= tonumber(ARGV[at + 7]) + 3 then
     return 'full', ''
   end
   return no_room(index, journal, tonumber(ARGV[at + 4]), tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])), ''
+end
+-- The intent stands, and another attempt makes its call as well: only an answer takes its place from now on.
+local function share(journal, at, found)
+  local shared = redis.call('HGET', journal, 'shared') or ','
+  if ARGV[at + 8] == '1' and found == ARGV[at + 3] and not string.find(shared, ',' .. ARGV[at + 1] .. ',', 1, true) then
+    redis.call('HSET', journal, 'shared', shared .. ARGV[at + 1] .. ',')
+  end
 end
 local function write_new(index, journal, at, record, bytes)
   write_record(index, journal, ARGV[at], ARGV[at + 1], record, bytes)

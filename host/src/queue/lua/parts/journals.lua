@@ -1,7 +1,7 @@
 -- Part: the journals of messages. `index` is the sorted set of the journals of a group (id -> when it was last written,
 -- epoch ms; and '' -> minus the bytes of all of them); '' = the queue has none. A journal is a hash: the number of a record ->
 -- how many bytes it takes (8 digits), and the record; `bytes` -> how many bytes all its records take; `last` -> the greatest
--- number. It is not among KEYS: it is in the slot of the queue. A list has the group ''.
+-- number; `shared` -> the intents whose call more than one attempt has made (',' after each number, and before the first). It is not among KEYS: it is in the slot of the queue. A list has the group ''.
 local function journal_of(index, group, id)
   return string.sub(index, 1, -(#group + 3)) .. ':' .. group .. ':' .. id
 end
