@@ -47,7 +47,7 @@ async fn a_project_does_what_was_asked_for(language: &str) {
     let tested = shown(&["test", file, "cases.toml", "--json"]);
     let sum: Json = serde_json::from_str(tested.lines().last().unwrap()).unwrap();
     assert_eq!(sum["failed"], 0, "{tested}");
-    assert!(sum["passed"].as_u64().unwrap() >= 6, "{tested}");
+    assert!(sum["passed"].as_u64().unwrap() >= 5, "{tested}");
     assert!(web.seen().is_empty(), "a test sends no request");
     // What happens outside the tests is the same for all of them.
     if ["rust", "go"].contains(&language) {

@@ -54,7 +54,7 @@ func charge(ctx context.Context, m hostler.Message, o Order) error {
 	response.Body.Close()
 	if response.StatusCode == http.StatusPaymentRequired {
 		return hostler.Drop("order " + o.ID + ": the payment was declined")
-	} else if response.StatusCode != http.StatusCreated {
+	} else if response.StatusCode >= 300 {
 		return fmt.Errorf("the payment server said %s", response.Status)
 	}
 	// @end

@@ -39,7 +39,7 @@ fn charge(order: Order, message: Message) -> Result<(), Error> {
     // hostler adds an idempotency key, the same in every attempt: nobody pays twice.
     let charges = "https://payments.example.com/charges";
     match waki::Client::new().post(charges).json(&order).send()?.status_code() {
-        201 => {}
+        200..=299 => {}
         402 => return Err(Drop(format!("order {}: the payment was declined", order.id)))?,
         status => return Err(format!("the payment server said {status}"))?,
     }
