@@ -92,7 +92,7 @@ class Project:
             shutil.copy(self.lock, self.folder / "requirements.lock")
         shutil.copytree(HERE / "templates", self.folder / "templates", dirs_exist_ok=True)
         (self.folder / "hostler.toml").write_text(
-            f'stream = "orders"\ngroup = "libraries"\nhandler = "handler.wasm"\nmemory = "512MiB"\n\n'
+            f'stream = "orders"\ngroup = "libraries"\nhandler = "handler.wasm"\nmemory = "512MiB"\ntimeout = "60s"\ncpu = "60s"\n\n'
             f'[limit]\ncompile_time = "50m"\ncomponent = "256MiB"\n\n'
             f'[[grant.http]]\nhost = "127.0.0.1"\nscheme = "http"\nport = {port}\n'
         )

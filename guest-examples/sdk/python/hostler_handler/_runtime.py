@@ -66,7 +66,9 @@ _from_config: set[str] = set()
 
 
 def _refresh_environment() -> None:
-    """`os.environ` is what `[grant.config]` says now."""
+    """`os.environ` is what `[grant.config]` says now, and a folder for packages that look for their settings there."""
+    # An instance begins with no variables: componentize-py takes those of the build away.
+    os.environ.setdefault("HOME", "/")
     if "wit_world.imports.store" not in sys.modules:
         return
     values = _effects.config.all()

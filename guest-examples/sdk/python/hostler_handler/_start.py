@@ -50,8 +50,6 @@ def load(module: str, project: str, packages: str) -> None:
     _files.install()
     _sockets.is_build = False
     os.environ.clear()
-    # Packages look for their settings there, and find none.
-    os.environ["HOME"] = "/"
     _clear_free_memory()
 
 

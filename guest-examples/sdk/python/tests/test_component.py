@@ -54,6 +54,14 @@ class Outcomes(unittest.TestCase):
             fails(fault, KeyError, "id")
         """)
 
+    def test_packages_find_a_home(self):
+        component("""
+            import os, pathlib
+            os.environ.clear()
+            def handle(body): assert pathlib.Path.home() == pathlib.Path("/")
+            assert run(handle) == fake_host.Outcome_Ack()
+        """)
+
     def test_a_drop_in_a_group_of_tasks_is_a_drop(self):
         component("""
             import asyncio
