@@ -302,6 +302,7 @@ fn take_through(ledger: &mut Ledger<()>, batch: usize) {
                         key,
                         outcome: Outcome::Ack,
                         told: None,
+                        hold: None,
                         is_current: true,
                         jitter: 0.5,
                     },
