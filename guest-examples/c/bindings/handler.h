@@ -219,7 +219,7 @@ extern bool hostler_handler_key_value_set(handler_string_t *key, handler_list_u8
 // happen, or neither.
 extern bool hostler_handler_key_value_delete(handler_string_t *key, handler_string_t *err);
 // Add to a number, and return the sum. This happens at once, so a message that is handled twice
-// adds twice.
+// adds twice, unless the grant has a journal.
 extern bool hostler_handler_key_value_increment(handler_string_t *key, int64_t delta, int64_t *ret, handler_string_t *err);
 
 // Imported Functions from `hostler:handler/publisher@1.2.0`
