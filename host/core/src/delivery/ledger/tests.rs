@@ -568,9 +568,7 @@ fn a_claim_from_before_a_final_settlement_is_confirmed_and_not_brought_back() {
         let key = releases(&actions)[0];
         let asked = at(&mut ledger, now, Event::SlotReady(key));
         let write = if is_brought_back { 3 } else { 2 };
-        let asks = |action: &Action<()>| {
-            matches!(action, Action::Record { expect: 2, write: w, .. } if *w == write)
-        };
+        let asks = |action: &Action<()>| matches!(action, Action::Record { expect: 2, write: w, .. } if *w == write);
         assert!(asked.iter().any(asks), "{asked:?}");
         let gone = Event::Recorded {
             key,

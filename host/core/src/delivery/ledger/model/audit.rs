@@ -189,6 +189,11 @@ impl Audit {
         life.open = None;
     }
 
+    /// Whether its line went with a group and with a consumer.
+    pub(super) fn was_unlisted_twice(&self, entry: Entry) -> bool {
+        self.regrouped && self.lives[entry].unlisted
+    }
+
     /// Its line went with a deleted consumer.
     pub(super) fn unlisted(&mut self, entry: Entry) {
         self.lives[entry].unlisted = true;
@@ -454,7 +459,8 @@ impl Audit {
             } else {
                 budget >= 2 * nacks + 3 && life.outside < budget - 2 * nacks - 2
             };
-            self.require(!harmed, || {
+            // One that its handler has dropped is none that it would acknowledge.
+            self.require(!harmed || life.dropped, || {
                 format!("message {entry}: innocent, and given up: {life:?}")
             });
         }

@@ -348,7 +348,10 @@ impl World<'_> {
                 let h = &self.hosts[host];
                 let is_calm = h.disturbed + self.scenario.min_idle * 4 < self.now;
                 let may_be_settled = matches!(how, Closed::Gone | Closed::Settled(_));
-                if is_sent_away || how == Closed::Stolen || (may_be_settled && !is_calm) {
+                // Nothing is brought back after a try without an answer, nor what was read once more.
+                let is_unsure =
+                    !is_calm || h.unanswered.contains(&key) || self.audit.was_unlisted_twice(job);
+                if is_sent_away || how == Closed::Stolen || (may_be_settled && is_unsure) {
                     // Only Redis knows it, and the group may have gone in that moment; or a consumer, while
                     // nobody can tell whether it was settled.
                     self.excuse([job]);
@@ -947,7 +950,10 @@ impl World<'_> {
             | Command::BringBack { .. }
             | Command::Intend { .. }
             | Command::Answered { .. } => {
-                if let Command::Settle { key, ref action, .. } = command {
+                if let Command::Settle {
+                    key, ref action, ..
+                } = command
+                {
                     // The worker says so before it repeats.
                     self.trace(|| format!("host {host} <- no answer for {key:?}"));
                     if let SettleAction::Hold { .. } = action {

@@ -238,7 +238,12 @@ impl World<'_> {
     }
 
     /// Redis has recorded an answer, or not.
-    pub(super) fn perform_answered(&mut self, call: Call, answer: u64, is_kept: bool) -> Option<u64> {
+    pub(super) fn perform_answered(
+        &mut self,
+        call: Call,
+        answer: u64,
+        is_kept: bool,
+    ) -> Option<u64> {
         let entry = entry_of(call.key);
         let (stands, is_removed) = self.store.answered(&call, answer, is_kept);
         if is_removed {
@@ -248,9 +253,10 @@ impl World<'_> {
         }
         let life = &self.audit.lives[entry];
         let is_over = life.fate.is_some() || life.again || life.excused || self.audit.regrouped;
-        self.audit.require(!is_kept || stands.is_some() || is_over, || {
-            format!("message {entry}: the answer to {call:?} is not recorded")
-        });
+        self.audit
+            .require(!is_kept || stands.is_some() || is_over, || {
+                format!("message {entry}: the answer to {call:?} is not recorded")
+            });
         stands.or(is_kept.then_some(answer))
     }
 

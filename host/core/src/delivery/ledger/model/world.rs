@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use fastrand::Rng;
 
 use super::super::held::{Held, Sent, State};
-use super::super::{Event, FIRST_SHARE, FOR_ORPHANS, Key, Ledger, Mode, Settings, Time};
+use super::super::{Action, Event, FIRST_SHARE, FOR_ORPHANS, Key, Ledger, Mode, Settings, Time};
 use super::audit::{Audit, Cause, Death};
 use super::driver::Call;
 use super::executor::Slot;
@@ -628,8 +628,8 @@ impl World<'_> {
                 return None;
             };
             let h = &self.hosts[host];
-            let is_known = h.ledger.holds(&DeliveryId(entry as u128))
-                || self.store.due.contains_key(&entry);
+            let is_known =
+                h.ledger.holds(&DeliveryId(entry as u128)) || self.store.due.contains_key(&entry);
             (h.alive && !is_known).then_some((host, entry))
         };
         let unknown = self.store.pending.iter().filter_map(unknown);
@@ -794,6 +794,17 @@ impl World<'_> {
         self.trace(|| format!("host {host} ends: {cause:?}, isolated {isolated:?}"));
         let holdings = self.hosts[host].ledger.holdings.iter();
         let mut held: Vec<Entry> = holdings.map(|(_, held)| held.job).collect();
+        // What it has closed, and did not say yet.
+        held.extend(
+            self.hosts[host]
+                .ledger
+                .out
+                .iter()
+                .filter_map(|action| match action {
+                    Action::Closed { job, .. } => Some(*job),
+                    _ => None,
+                }),
+        );
         let (mine, others) = std::mem::take(&mut self.awaiting)
             .into_iter()
             .partition::<Vec<_>, _>(|&(other, _)| other == host);
