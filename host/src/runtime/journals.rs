@@ -147,16 +147,9 @@ impl Provider for Delivered {
         self.queue.time().now_ms()
     }
 
-    async fn intend(
-        &self,
-        number: u32,
-        intent: &Bytes,
-        is_shared: bool,
-    ) -> Result<Wrote, Refused> {
+    async fn intend(&self, number: u32, intent: &Bytes, is_shared: bool) -> Result<Wrote, Refused> {
         loop {
-            let intend = self
-                .queue
-                .intend(&self.claim, number, intent, is_shared);
+            let intend = self.queue.intend(&self.claim, number, intent, is_shared);
             match intend.await {
                 // The message has left its queue.
                 Ok(Written::Gone) => return Err(Refused::Lost),

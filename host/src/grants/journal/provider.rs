@@ -64,12 +64,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// Write the intent of this number, or find the record that has the number. `is_shared`: it is the intent of an earlier
     /// attempt, whose call is made again; from now on it is not removed.
-    async fn intend(
-        &self,
-        number: u32,
-        intent: &Bytes,
-        is_shared: bool,
-    ) -> Result<Wrote, Refused>;
+    async fn intend(&self, number: u32, intent: &Bytes, is_shared: bool) -> Result<Wrote, Refused>;
 
     /// Whether it can add to keys.
     fn adds(&self) -> bool {

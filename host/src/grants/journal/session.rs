@@ -247,11 +247,7 @@ impl Session {
                 }
                 // Until this is answered, the call is not under way.
                 book.unknown(open.number);
-                match self
-                    .provider
-                    .intend(open.number, &open.bytes, true)
-                    .await?
-                {
+                match self.provider.intend(open.number, &open.bytes, true).await? {
                     Wrote::Done => {}
                     Wrote::Known(stored) if stored == open => {}
                     Wrote::Known(stored) if stored.record.content.is_answer() => {
