@@ -410,13 +410,13 @@ async fn a_delayed_command_is_void_after_its_repeat_was_carried_out() {
         })
         .await;
         scene.assert_held(claim.id, host.consumer(), 1).await;
-        scene.assert_absent(&[PARKED]).await;
         let record = [record(&claim, 1, 2)];
         eventually("its start is recorded", async || {
             let replies = host.record(&record).await;
             replies.is_ok_and(|replies| replies == [Reply::Done])
         })
         .await;
+        scene.assert_absent(&[PARKED]).await;
 
         // The name of the host is removed when it leaves.
         let fences = scene.raw.number(&format!("ZCARD {FENCES}")).await;

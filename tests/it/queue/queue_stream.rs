@@ -431,8 +431,8 @@ async fn a_delivery_that_was_renewed_after_the_scan_is_not_adopted() {
     scene.give(host.consumer(), claims[1].id, 1, 9000).await;
     let script = scripts::ADOPT.source();
     let (young, old) = (text(claims[0].id), text(claims[1].id));
-    let call = ["EVAL", script, "1", KEY, GROUP, host.consumer()];
-    let arguments = ["8000", "100000", &young, &old];
+    let call = ["EVAL", script, "2", KEY, PARKED, GROUP, host.consumer()];
+    let arguments = ["8000", "100000", "1000", &young, &old];
     let words: Vec<_> = call
         .iter()
         .chain(&arguments)

@@ -139,7 +139,7 @@ fn componentize_qjs_makes_components_of_every_world() {
             .arg("-o")
             .arg(&made));
         let wit = run(wasm_tools().args(["component", "wit"]).arg(&made));
-        let export = format!("export hostler:handler/{interface}@1.1.0;");
+        let export = format!("export hostler:handler/{interface}@1.2.0;");
         let wit = String::from_utf8(wit).unwrap();
         assert!(wit.contains(&export), "{world}: {wit}");
     }

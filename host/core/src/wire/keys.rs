@@ -350,6 +350,8 @@ mod tests {
             ("moving", moving("orders:dead", "<id>")),
             ("moved", moved(queue, "<token>")),
             ("cycle", cycle(queue)),
+            ("journals", journals(queue, "<group>")),
+            ("journal", journal(queue, "<group>", "<id>")),
         ];
         // No function of this file is missing here.
         let (code, _) = include_str!("keys.rs").split_once("#[cfg(test)]").unwrap();
