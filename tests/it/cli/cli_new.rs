@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 
 use crate::sandbox::language_table::for_every_language;
 
-for_every_language!(a_project_builds_and_passes_at_once: rust js ts c; python go cpp zig);
+for_every_language!(a_project_builds_and_passes_at_once: rust ts c; js python go cpp zig);
 
 mod raw {
     use super::a_project_without_sdk_builds_and_passes;

@@ -102,13 +102,13 @@ macro_rules! tests {
     };
 }
 
-tests!(minimal: rust("rust") js("js") ts("ts"));
+tests!(minimal: rust("rust"));
 tests!(world: a_program_in_rust("command", "rust"));
 
 mod long {
     use super::*;
 
-    tests!(minimal: go("go") python("python") c("c") cpp("cpp") zig("zig"));
+    tests!(minimal: js("js") ts("ts") go("go") python("python") c("c") cpp("cpp") zig("zig"));
     tests!(world: a_program_in_go("command", "go") a_program_in_c("command", "c") a_program_in_cpp("command", "cpp")
         a_program_in_zig("command", "zig") spin("spin", "rust") wasmcloud("wasmcloud", "rust"));
 
