@@ -74,7 +74,7 @@ WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests test-it test-small measured-tests storm failovers peer alert-rules browser setup-browser pictures \
   exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny vendored advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs libraries libraries-quick $(foreach language,go rust js python,libraries-$(language) libraries-quick-$(language)) \
+  programs libraries $(foreach language,go rust js python,libraries-$(language) libraries-quick-$(language)) \
   guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-engines bench-worlds bench-cluster bench-telemetry bench-quick  setup-valgrind bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
@@ -84,7 +84,7 @@ help:
 	@echo "make test    the test suite, with the example handlers in $(QUICK)"
 	@echo "make test-all  the same in $(LANGUAGES), with the long storms"
 	@echo "make guests  the example handlers in all languages; one: make guest LANG=go"
-	@echo "make libraries  handlers with the libraries that people use, in Go, Rust, JavaScript and Python; libraries-quick is a cut"
+	@echo "make libraries  handlers with the libraries that people use, in Go, Rust, JavaScript and Python; libraries-quick-LANGUAGE is a cut"
 	@echo "make producers  the programs of docs/producers.md with their real clients, from their registries"
 	@echo "make fuzz    the fuzz targets, FUZZ_SECONDS=$(FUZZ_SECONDS) each (nightly toolchain)"
 	@echo "make exactly-once  20,000 messages of each kind whose handlers publish and write, while hosts and Redis die"
@@ -219,9 +219,6 @@ guests-test: $(GUEST) | setup-rust
 # That of Rust needs no python3.
 libraries: libraries-go libraries-rust libraries-js libraries-python
 
-# Those of `make test`: they need no other tools than the examples of QUICK.
-libraries-quick: libraries-quick-rust libraries-quick-js
-
 LIBRARIES := $(MAKE) --no-print-directory -C tests/libraries
 FOR_LIBRARIES := HOSTLER=$(UNDER_TEST) TOOLCHAINS=$(TOOLCHAINS)
 # An unoptimized host on a busy machine takes minutes to compile a large component.
@@ -351,7 +348,7 @@ e2e-pass:
 	$(CARGO) test $(WORKSPACE) --test it e2e_outcomes
 
 # The small ones run beside the large one.
-TABLES := libraries-quick
+TABLES := libraries-quick-js
 e2e-tests:
 	+@$(MAKE) --no-print-directory -j2 test-it test-small $(TABLES)
 
