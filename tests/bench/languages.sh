@@ -48,7 +48,14 @@ for language in "$@"; do
   mkdir "$dir/$language"
   export XDG_DATA_HOME="$dir/$language/data"
   cd "$dir/$language"
-  "$hostler" new --lang "$language" probe > /dev/null 2>&1
+  # Those without the SDK: the table of engines has the others.
+  case $language in
+    js | ts) engine='--engine quickjs' ;;
+    rust | python | go) engine=--raw ;;
+    *) engine= ;;
+  esac
+  # shellcheck disable=SC2086
+  "$hostler" new --lang "$language" $engine probe > /dev/null 2>&1
   cd probe
   begun=$(now)
   build "$fetch && $build"

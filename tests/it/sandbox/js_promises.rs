@@ -485,7 +485,7 @@ struct Project {
 impl Project {
     fn new(language: &str, arguments: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let mut command = hostler(["new", "--lang", language, "promises"]);
+        let mut command = hostler(["new", "--lang", language, "--engine", "quickjs", "promises"]);
         end(command.args(arguments).current_dir(home.path())).ok();
         let folder = home.path().join("promises");
         let packages = repository().join(format!("guest-examples/{language}/node_modules"));
