@@ -264,7 +264,7 @@ export const messageHandler = {
 "#;
 
 async fn errors_of_other_types_or_places_are_other_causes(language: &str) {
-    let project = Project::new(language, &["--minimal"]);
+    let project = Project::new(language, &[]);
     project.write("handler", FAILS);
     let handler = project.built().display().to_string();
     let mut scene = Scene::new().await;
@@ -313,7 +313,7 @@ async fn errors_of_other_types_or_places_are_other_causes(language: &str) {
 }
 
 async fn promises_end_with_the_message_or_are_a_fault(language: &str) {
-    let project = Project::new(language, &["--minimal"]);
+    let project = Project::new(language, &[]);
     project.write("handler", ENDS);
     let handler = project.built();
     let limits = Limits {
@@ -428,7 +428,7 @@ async fn draws_random_numbers(rig: &mut Rig) {
 }
 
 async fn code_that_would_lose_work_is_not_built(language: &str) {
-    let project = Project::new(language, &["--minimal"]);
+    let project = Project::new(language, &[]);
     let good = project.text("handler");
     let mut broken = vec![
         (
