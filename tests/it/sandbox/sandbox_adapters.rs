@@ -98,10 +98,11 @@ const CASES: &[Case] = &[
     },
     Case {
         body: "sleep:60000",
-        limits: |limits| limits.wall = Duration::from_millis(300),
+        // The message after it has this time, too.
+        limits: |limits| limits.wall = Duration::from_secs(3),
         comes: Fault(
             FaultKind::WallTimeout,
-            "no answer within 300ms (limit `timeout`)",
+            "no answer within 3s (limit `timeout`)",
         ),
         ..CASE
     },
@@ -173,7 +174,10 @@ const CASES: &[Case] = &[
             (Adapter::Run, Fault(FaultKind::GuestExit, "xxx")),
             (Adapter::Module, Dropped(256)),
         ],
-        limits: |_| {},
+        limits: |limits| {
+            limits.cpu = Duration::from_secs(20);
+            limits.wall = Duration::from_secs(30);
+        },
         ..CASE
     },
 ];
