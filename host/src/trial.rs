@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::Trying;
 use crate::dead_letter::{DeadLetters, Entry};
+use crate::delivery::hold::HoldRoom;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
 use crate::sandbox::{Call, Capture, LogSink, Sandbox};
@@ -83,6 +84,7 @@ impl Candidate {
                 trace: Traced::default(),
                 began: std::time::Instant::now(),
                 journal: None,
+                room: HoldRoom::default(),
             };
             let sandbox = &candidate.sandbox;
             let report = sandbox.call(&mut sandbox.slot(), call).await;
