@@ -8,6 +8,8 @@ use crate::dead_letter::{DeadLetters, Entry};
 use crate::delivery::hold::HoldRoom;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
+use crate::grants::journal::memory::Memory;
+use crate::grants::journal::session::{Counts, Session};
 use crate::sandbox::{Call, Capture, LogSink, Sandbox};
 use crate::telemetry::wall_clock_ms;
 use crate::wire::stream::Decoded;
@@ -65,6 +67,8 @@ impl Candidate {
             message, defect, ..
         } = letters.replayed(entry, to, wall_clock_ms());
         let candidate = self.clone();
+        // Recorded calls are not made. What is recorded now goes with the trial.
+        let journal = Session::new(Arc::new(Memory::new(entry.records())), &Counts::default());
         async move {
             if let Some(defect) = defect {
                 return Verdict::unrun(defect.reason.label(), defect.detail);
@@ -83,11 +87,12 @@ impl Candidate {
                 logs: &LogSink::Capture(Capture::default()),
                 trace: Traced::default(),
                 began: std::time::Instant::now(),
-                journal: None,
                 room: HoldRoom::default(),
+                journal: Some(&journal),
             };
             let sandbox = &candidate.sandbox;
             let report = sandbox.call(&mut sandbox.slot(), call).await;
+            journal.settled().await;
             Verdict {
                 duration: Some(report.duration),
                 log: report.log,

@@ -45,7 +45,7 @@ impl Seen {
 
 /// A server that answers by the path of a request: `/ok`, `/echo` (the head of the request),
 /// `/body` (its body), `/status/N`, `/size/N`, `/to?URL` (a redirect), `/never`, `/endless`,
-/// `/endless-head`, `/trickle` (a byte at a time), `/garbage`, `/cut` (fewer bytes than announced),
+/// `/endless-head`, `/trickle` (a byte at a time), `/after/N` (N milliseconds later), `/garbage`, `/cut` (fewer bytes than announced),
 /// `/gzip`.
 #[derive(Debug)]
 pub struct Web {
@@ -120,6 +120,14 @@ impl Web {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// How many requests there were so far.
+    pub fn requests(&self) -> usize {
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 
     /// The connections so far.
@@ -259,6 +267,11 @@ async fn answer(stream: &mut TcpStream, target: &str, request: &Seen) -> Option<
         }
         // 20 bytes that a client which decodes would blow up are enough to see that nobody does.
         "/gzip" => whole(200, "content-encoding: gzip\r\n", b"\x1f\x8b\x08not really"),
+        _ if path.starts_with("/after/") => {
+            let late = u64::try_from(number("/after/")?).ok()?;
+            tokio::time::sleep(Duration::from_millis(late)).await;
+            whole(200, "", b"ok")
+        }
         _ if path.starts_with("/bits/") => {
             let head = b"HTTP/1.1 200 X\r\ntransfer-encoding: chunked\r\n\r\n";
             stream.write_all(head).await.ok()?;

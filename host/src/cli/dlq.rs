@@ -20,7 +20,7 @@ mod groups;
 mod peek;
 mod purge;
 mod replay;
-mod show;
+pub(in crate::cli) mod show;
 mod trial;
 
 /// Look at dead letters, and bring messages back from them

@@ -34,11 +34,18 @@ A table has one [[case]] for each message:
   value = \"6\"               or json, value_base64, deleted = true; and ttl
   [case.key-value]            the values of keys before; others have none
   total = \"5\"
+  [[case.journal]]            a value that an earlier attempt has remembered
+  name = \"account\"
+  json = { id = \"a-1\" }       or value, value_base64
+  [[case.remembered]]         what is remembered after the attempt; same fields,
+  name = \"account\"           remembered = [] is nothing
   [[case.http]]               a request that the handler must send
   request = \"POST https://pay.example.com/charges\"
   sends = '{\"id\":1}'          its body, if it must be this one
   status = 201                of the answer; also headers and body
 
+With continues = true a case is the next attempt at the message of the case
+before, and finds what that one has recorded. It has no message.
 With a [[case.http]] no request of the table leaves this process. Without one,
 requests go to the real servers. `--config FILE.toml` has the grants.
 

@@ -1,5 +1,6 @@
 //! `hostler trace`: what Redis knows of one message.
 
+use crate::cli::dlq::show::recorded;
 use crate::cli::text::{count, one_line, or_dash, short, time};
 use crate::cli::{Common, Exit, Failure, Reach, Variables, ask, output};
 use crate::registry::trace::{Found, Trace, trace};
@@ -94,6 +95,9 @@ fn text(trace: &Trace) -> String {
             let times = count(*times, "time");
             text.push_str(&format!("\n{id} died in {queue} for {reason}, {times}"));
         }
+    }
+    for found in trace.found.iter().filter(|found| !found.journal.is_empty()) {
+        text.push_str(&format!("\n\n{}", recorded(&found.journal)));
     }
     text
 }

@@ -36,10 +36,15 @@ impl Recording {
         self.span.trace().with_span(self.span_id)
     }
 
-    /// The response has this status.
-    pub(crate) fn answered(&mut self, answer: u16) {
-        if let Some(StepKind::Http { status, .. }) = &mut self.kind {
-            *status = Some(answer);
+    /// The response has this status. `replayed`: an earlier attempt has recorded it.
+    pub(crate) fn answered(&mut self, answer: u16, replayed: bool) {
+        if let Some(StepKind::Http {
+            status,
+            is_replayed,
+            ..
+        }) = &mut self.kind
+        {
+            (*status, *is_replayed) = (Some(answer), replayed);
         }
     }
 
@@ -89,6 +94,7 @@ pub(crate) fn of_request(method: &str, url: &str) -> StepKind {
         host: truncated(host, TEXT_MAX).to_owned(),
         port: port.or(usual),
         status: None,
+        is_replayed: false,
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Report {
     pub on_hold: Option<u64>,
     /// Entries in the dead-letter queue, if one is named.
     pub dead_letters: Option<u64>,
+    /// Messages that have a journal.
+    pub journals: u64,
     /// What waits in outboxes for destinations in other slots.
     pub outboxes: Vec<OutboxReport>,
     /// The group's consumers, or the list's instances, by name.
@@ -243,6 +245,18 @@ pub async fn list(link: &Link, key: &str, dead_letter: Option<&str>) -> Result<R
         consumers: reports,
         ..Report::default()
     })
+}
+
+/// How many messages have a journal; `group` is empty for a list. Without the right to ask, none is counted.
+///
+/// # Errors
+/// Other refusals of Redis.
+pub(super) async fn journals(link: &Link, key: &str, group: &str) -> Result<u64, Error> {
+    match link.count("ZCARD", &keys::journals(key, group)).await {
+        Err(error) if error.is_missing_right() => Ok(0),
+        // One member holds the bytes of all.
+        members => Ok(members?.saturating_sub(1)),
+    }
 }
 
 /// What the outboxes of a queue hold. Without the right to ask, none is shown.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use redis::{Cmd, Value, cmd};
+use serde::Serialize;
 
-use crate::delivery::journal::{BYTES_MAX, RECORDS_MAX, Stored};
+use crate::delivery::journal::{BYTES_MAX, Content, RECORDS_MAX, Stored};
 use crate::delivery::millis::millis_up;
 use crate::queue::scripts;
 use crate::redis::connection::{Connector, Link};
@@ -33,6 +34,49 @@ pub struct Journal {
     pub last: u32,
     /// Up to which number records may stand in the message itself.
     pub base: u32,
+}
+
+/// A record, for people: what it answers stays private.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Recorded {
+    /// The name of the call.
+    pub name: String,
+    /// The status of its answer, `too-large`, `value`, or `not known`.
+    pub status: String,
+    /// How many bytes it has.
+    pub bytes: usize,
+    /// When it was made, in epoch milliseconds.
+    pub at_ms: u64,
+}
+
+impl From<Stored> for Recorded {
+    fn from(stored: Stored) -> Self {
+        let status = match &stored.record.content {
+            Content::Intent => "not known".to_owned(),
+            Content::Response { status, .. } => status.to_string(),
+            Content::TooLarge(_) => "too-large".to_owned(),
+            Content::Value(_) => "value".to_owned(),
+        };
+        Self {
+            status,
+            bytes: stored.bytes.len(),
+            at_ms: stored.record.at_ms,
+            name: stored.record.name,
+        }
+    }
+}
+
+/// The records of the message that has this journal and holds these records itself. Changes nothing.
+///
+/// # Errors
+/// Redis cannot be asked, or a record has another form.
+pub async fn recorded(
+    link: &Link,
+    journal: &str,
+    carried: BTreeMap<u32, Bytes>,
+) -> Result<Vec<Recorded>, Error> {
+    let whole = whole(records(link, journal).await?, carried)?;
+    Ok(whole.records.into_iter().map(Recorded::from).collect())
 }
 
 /// A sum that is to be recorded.
@@ -72,13 +116,20 @@ pub enum Written {
     Failed(String),
 }
 
+/// The command that reads a journal.
+const READ: &str = "HGETALL";
+
 /// The error of a queue without journals.
 pub(super) fn none() -> Error {
-    reply::invalid("HGETALL", "the queue has no journals")
+    reply::invalid(READ, "the queue has no journals")
 }
 
 /// Most journals that one script looks at.
 const SWEPT_MAX: usize = 100;
+
+/// Most values of a list that are looked at for the journals of their messages, and most bytes of them.
+const VALUES_MAX: usize = 10_000;
+const VALUES_BYTES_MAX: usize = 16 << 20;
 
 /// The journals of a queue, of one group.
 #[derive(Debug)]
@@ -110,42 +161,16 @@ impl Journals {
 
     /// The records that Redis has of a message, which is called so; and the greatest number that was ever used.
     pub(super) async fn records(&self, id: &str) -> Result<(BTreeMap<u32, Bytes>, u32), Error> {
-        const COMMAND: &str = "HGETALL";
-        let mut read = cmd(COMMAND);
-        let fields = self.link.call(COMMAND, read.arg(self.of(id))).await?;
-        let (mut records, mut last) = (BTreeMap::new(), 0);
-        for (name, value) in reply::fields(COMMAND, fields)? {
-            let number = |text: &[u8]| str::from_utf8(text).ok()?.parse().ok();
-            match &name[..] {
-                b"bytes" | b"shared" => {}
-                b"last" => last = number(&value).unwrap_or(0),
-                name => {
-                    let unknown = || reply::invalid(COMMAND, "a record without a number");
-                    records.insert(number(name).ok_or_else(unknown)?, value);
-                }
-            }
-        }
-        Ok((records, last))
+        records(&self.link, &self.of(id)).await
     }
 
     /// The journal of a message, which is called so, and holds these records itself.
     pub(super) async fn read(
         &self,
         id: &str,
-        mut records: BTreeMap<u32, Bytes>,
+        carried: BTreeMap<u32, Bytes>,
     ) -> Result<Journal, Error> {
-        let base = base(&records);
-        let (own, last) = self.records(id).await?;
-        records.extend(own);
-        let read = |(number, record)| {
-            let unknown = || reply::invalid("HGETALL", "a record of another form");
-            journal::decode(number, &record).ok_or_else(unknown)
-        };
-        Ok(Journal {
-            records: records.into_iter().map(read).collect::<Result<_, _>>()?,
-            last,
-            base,
-        })
+        whole(self.records(id).await?, carried)
     }
 
     /// Write an intent. `call` has the arguments of the kind, up to the id, on these keys behind its own.
@@ -235,10 +260,49 @@ impl Journals {
         mut call: Cmd,
     ) -> Result<bool, Error> {
         call.arg(millis_up(self.rules.keep)).arg(SWEPT_MAX);
+        // A stream knows its entries by their ids: it looks at no values.
+        call.arg(VALUES_MAX).arg(VALUES_BYTES_MAX);
         let reply = self.link.run(script, &call).await?;
         let [_, looked_at] = reply::tuple(script.name(), reply)?;
         Ok(reply::count(script.name(), &looked_at)? >= SWEPT_MAX as u64)
     }
+}
+
+/// The records of the journal at this key, and the greatest number that was ever used.
+async fn records(link: &Link, key: &str) -> Result<(BTreeMap<u32, Bytes>, u32), Error> {
+    let mut read = cmd(READ);
+    let fields = link.call(READ, read.arg(key)).await?;
+    let (mut records, mut last) = (BTreeMap::new(), 0);
+    for (name, value) in reply::fields(READ, fields)? {
+        let number = |text: &[u8]| str::from_utf8(text).ok()?.parse().ok();
+        match &name[..] {
+            b"bytes" | b"shared" => {}
+            b"last" => last = number(&value).unwrap_or(0),
+            name => {
+                let unknown = || reply::invalid(READ, "a record without a number");
+                records.insert(number(name).ok_or_else(unknown)?, value);
+            }
+        }
+    }
+    Ok((records, last))
+}
+
+/// These records of Redis, over those that the message holds itself.
+fn whole(
+    (own, last): (BTreeMap<u32, Bytes>, u32),
+    mut records: BTreeMap<u32, Bytes>,
+) -> Result<Journal, Error> {
+    let base = base(&records);
+    records.extend(own);
+    let read = |(number, record)| {
+        let unknown = || reply::invalid(READ, "a record of another form");
+        journal::decode(number, &record).ok_or_else(unknown)
+    };
+    Ok(Journal {
+        records: records.into_iter().map(read).collect::<Result<_, _>>()?,
+        last,
+        base,
+    })
 }
 
 /// The greatest number of a record that the message holds itself.

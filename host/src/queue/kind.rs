@@ -65,10 +65,12 @@ impl Place {
         Ok(Some(match self {
             Self::Stream { key, group } => Report {
                 outboxes: inspect::outboxes(link, key).await?,
+                journals: inspect::journals(link, key, group).await?,
                 ..inspect::stream(link, key, group, dead_letter).await?
             },
             Self::List { key, .. } => Report {
                 outboxes: inspect::outboxes(link, key).await?,
+                journals: inspect::journals(link, key, "").await?,
                 ..inspect::list(link, key, dead_letter).await?
             },
             Self::SimpleList { key } => {

@@ -4,6 +4,7 @@
 //! by their `x-correlation-id`. Listed queues are searched, and their dead letters: the newest entries of each,
 //! up to a limit. Nothing is changed.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use crate::delivery::effect::CORRELATION_ID;
 use crate::delivery::hold::Held;
 use crate::delivery::message::{Headers, RETRY_COUNT};
 use crate::delivery::text::hex;
+use crate::queue::journal::{Recorded, recorded};
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
@@ -26,6 +28,7 @@ use crate::wire::decoded::message_id;
 use crate::wire::entry_id::parse_entry_id;
 use crate::wire::frame;
 use crate::wire::held;
+use crate::wire::journal;
 use crate::wire::keys;
 use crate::wire::list::{self, Framing};
 use crate::wire::stream;
@@ -77,6 +80,8 @@ pub struct Found {
     pub history: Vec<(String, String, u64)>,
     /// Its trace, if it has one.
     pub traceparent: Option<String>,
+    /// The recorded calls of its attempts.
+    pub journal: Vec<Recorded>,
     /// It follows from the message that was asked for.
     pub is_follow_up: bool,
 }
@@ -217,6 +222,7 @@ impl Search {
                 .map(|d| (d.queue.clone(), d.reason.clone(), d.count))
                 .collect(),
             traceparent: headers.find_str("traceparent").map(str::to_owned),
+            journal: Vec::new(),
             is_follow_up: matches!(what.0, Match::FollowUp),
         });
         self.trace.found.last_mut()
@@ -230,8 +236,7 @@ impl Search {
         if parse_entry_id(&self.trace.id).is_some() {
             let id = self.trace.id.clone();
             for (entry, fields) in self.range(&queue.queue, &id, &id, 1).await? {
-                let headers = stream::headers(&fields);
-                self.entry(queue, group, &read_to, &entry, &headers).await?;
+                self.entry(queue, group, &read_to, &entry, &fields).await?;
                 seen = true;
             }
         }
@@ -245,8 +250,7 @@ impl Search {
             left -= page.len();
             for (entry, fields) in &page {
                 if !(seen && *entry == self.trace.id) {
-                    let headers = stream::headers(fields);
-                    self.entry(queue, group, &read_to, entry, &headers).await?;
+                    self.entry(queue, group, &read_to, entry, fields).await?;
                 }
             }
             if left == 0 {
@@ -263,11 +267,13 @@ impl Search {
         group: &str,
         read_to: &str,
         entry: &str,
-        headers: &Headers,
+        fields: &[(Bytes, Bytes)],
     ) -> Result<(), Error> {
+        let headers = &stream::headers(fields);
         let Some(what) = self.matches(headers, Some(entry)) else {
             return Ok(());
         };
+        let carried = journal::carried(fields);
         let mut pending = cmd("XPENDING");
         pending.arg(&queue.queue).arg(group);
         pending.arg(entry).arg(entry).arg(1);
@@ -306,7 +312,10 @@ impl Search {
                 score => held::of_score(reply::exact_score(COMMAND, &score)?),
             },
         };
+        let journal = keys::journal(&queue.queue, group, entry);
+        let journal = self.journal(&journal, carried).await?;
         if let Some(found) = self.found(queue, &queue.queue, state, what, headers) {
+            found.journal = journal;
             found.entry = Some(entry.to_owned());
             found.host = (!is_parked).then_some(consumer);
             found.idle_ms = (!is_parked).then_some(idle);
@@ -316,6 +325,18 @@ impl Search {
             found.held(held);
         }
         Ok(())
+    }
+
+    /// The records of a message, which holds these itself. Without the right to ask, there are none.
+    async fn journal(
+        &self,
+        journal: &str,
+        carried: BTreeMap<u32, Bytes>,
+    ) -> Result<Vec<Recorded>, Error> {
+        match recorded(&self.link, journal, carried).await {
+            Err(error) if error.is_missing_right() => Ok(Vec::new()),
+            records => records,
+        }
     }
 
     async fn last_delivered(&self, key: &str, group: &str) -> Result<String, Error> {
@@ -394,7 +415,8 @@ impl Search {
                     Some(_) => split_token(value),
                     None => (None, value),
                 };
-                if let Some(found) = self.value(queue, key, state, token.as_deref(), &value) {
+                let found = self.value(queue, key, state, token.as_deref(), &value);
+                if let Some(found) = found.await? {
                     found.host = host.map(str::to_owned);
                 }
             }
@@ -403,24 +425,36 @@ impl Search {
         Ok(())
     }
 
-    fn value(
+    async fn value(
         &mut self,
         queue: &Listed,
         key: &str,
         state: Stage,
         token: Option<&str>,
         value: &Bytes,
-    ) -> Option<&mut Found> {
+    ) -> Result<Option<&mut Found>, Error> {
         let (headers, _) = list::parts(value, Framing::Auto).unwrap_or_default();
-        let what = self.matches(&headers, token)?;
-        let found = self.found(queue, key, state, what, &headers)?;
+        let Some(what) = self.matches(&headers, token) else {
+            return Ok(None);
+        };
+        let mut journal = Vec::new();
+        if let Some(name) = headers.find_str(header::JOURNAL).or(token) {
+            let carried = headers.find(header::RECORDS);
+            let carried = carried.map(journal::records).unwrap_or_default();
+            let key = keys::journal(&queue.queue, "", name);
+            journal = self.journal(&key, carried).await?;
+        }
+        let Some(found) = self.found(queue, key, state, what, &headers) else {
+            return Ok(None);
+        };
+        found.journal = journal;
         found.entry = token.map(str::to_owned);
         if queue.kind == ListedKind::List
             && let Some(held) = headers.find_str(header::HELD)
         {
             found.held(held::of_header(held));
         }
-        Some(found)
+        Ok(Some(found))
     }
 
     /// Messages that wait for their time before they enter their queue, or between two attempts on a list.
@@ -443,6 +477,7 @@ impl Search {
                         .and_then(|what| self.found(queue, &key, Stage::Delayed, what, &headers))
                 } else {
                     self.value(queue, &key, Stage::Delayed, token.as_deref(), &rest)
+                        .await?
                 };
                 if let Some(found) = found {
                     found.due_ms = Some(due);
@@ -494,6 +529,7 @@ impl Search {
             found.reason.clone_from(&entry.reason);
             found.detail.clone_from(&entry.detail);
             found.died_ms = Some(entry.died_ms());
+            found.journal = entry.records().into_iter().map(Recorded::from).collect();
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::delivery::journal::{BYTES_MAX, Book, RECORDS_MAX};
 use crate::delivery::message::Message;
@@ -67,6 +67,15 @@ impl Journals {
 /// attempt. The first one finds no record, unless it has looked for one.
 pub(super) async fn end(session: &Session, message: &Message, number: u32, is_acked: bool) {
     session.settled().await;
+    let replayed = session.replayed();
+    if replayed > 0 {
+        info!(
+            message_id = printable(&message.id),
+            attempt = number,
+            replayed,
+            "calls of the attempt got the answers that an earlier one has recorded"
+        );
+    }
     if !is_acked {
         return;
     }

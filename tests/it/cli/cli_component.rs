@@ -247,3 +247,30 @@ fn a_component_can_be_measured_without_redis() {
     let missing = run(["bench", "--in-process", "nowhere.wasm"]);
     assert_eq!(missing.code, 64, "{missing:?}");
 }
+
+#[test]
+fn invoke_plays_attempts_in_sequence_with_one_journal() {
+    let handler = guest("durable").display().to_string();
+    let played = |body: &str, attempts: &str| {
+        let words = ["invoke", &handler, "--body", body, "--attempts", attempts];
+        let grant = ["--grant-journal", "{}", "--json"];
+        let ended = run(words.iter().chain(&grant));
+        let lines: Vec<serde_json::Value> = ended
+            .stdout
+            .lines()
+            .map(|l| serde_json::from_str(l).unwrap())
+            .collect();
+        let seen =
+            |line: &serde_json::Value| (line["outcome"].to_string(), line["reason"].to_string());
+        (ended.code, lines.iter().map(seen).collect::<Vec<_>>())
+    };
+    let steps = "once:id=1+nack,once:id=2+trap,recall:id";
+    let (code, seen) = played(steps, "3");
+    assert_eq!(code, 11);
+    let outcomes: Vec<_> = seen.iter().map(|(outcome, _)| &**outcome).collect();
+    assert_eq!(outcomes, ["\"nack-requeue\"", "\"fault\"", "\"drop\""]);
+    assert_eq!(seen[2].1, "\"1\"");
+    // The last one says how it ends, and nothing is played after an ack.
+    assert_eq!(played(steps, "2").0, 12);
+    assert_eq!(played("nack,ack,drop", "5").1.len(), 2);
+}

@@ -573,3 +573,151 @@ fn cases_give_and_compare_keys() {
     let said = "`written`: a deleted key has no value and no `ttl`";
     assert!(ended.stderr.contains(said), "{ended:?}");
 }
+
+/// Run a table against a guest, with a grant.
+fn test_granted(guest: &str, grant: &str, table: &str) -> Ended {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("hostler.toml"), grant).unwrap();
+    std::fs::write(dir.path().join("cases.toml"), table).unwrap();
+    let handler = hostler_tests::guests::guest(guest);
+    let mut command = hostler(["test", handler.to_str().unwrap(), "cases.toml"]);
+    command.args("--config hostler.toml --timeout 50s --cpu 50s".split(' '));
+    end(command.current_dir(dir.path()))
+}
+
+fn expect_lines(ended: &Ended, lines: &[&str]) {
+    for line in lines {
+        let mut all = ended.stdout.lines();
+        assert!(all.any(|l| l == *line), "{line}\n{}", ended.stdout);
+    }
+}
+
+#[test]
+fn cases_give_and_compare_what_is_remembered() {
+    let ended = test_granted(
+        "durable",
+        "[grant.journal]\n",
+        r#"
+        [[case]]
+        name = "the first attempt"
+        body = "once:id=1+trap,recall:id"
+        outcome = "fault"
+        log = ["makes 1"]
+        remembered = [{ name = "id", json = 1 }]
+
+        [[case]]
+        name = "the second attempt"
+        continues = true
+        outcome = "drop"
+        reason = "1"
+
+        [[case]]
+        name = "another message"
+        body = "recall:id"
+        outcome = "drop"
+        reason = "nothing"
+        remembered = []
+
+        [[case]]
+        name = "an earlier attempt"
+        body = "recall:id"
+        outcome = "drop"
+        reason = "7"
+        journal = [{ name = "id", value = "5" }, { name = "id", json = 7 }]
+
+        [[case]]
+        name = "another value"
+        body = "remember:id=2+ack"
+        outcome = "ack"
+        remembered = [{ name = "id", value = "1" }]
+
+        [[case]]
+        name = "no value"
+        body = "ack"
+        outcome = "ack"
+        remembered = [{ name = "id", value = "1" }]
+
+        [[case]]
+        name = "one more"
+        body = "remember:id=2+ack"
+        outcome = "ack"
+        remembered = []
+        "#,
+    );
+    assert_eq!(ended.code, 1, "{ended:?}");
+    let lines = [
+        "ok    the first attempt",
+        "ok    the second attempt",
+        "ok    another message",
+        "ok    an earlier attempt",
+        "FAIL  another value: expected that `id` is remembered as `1`, not `2`, got ack",
+        "FAIL  no value: expected that `id` is remembered, got ack",
+        "FAIL  one more: expected that `id` is not remembered, got ack",
+    ];
+    expect_lines(&ended, &lines);
+
+    for (case, complaint) in [
+        ("continues = true", "`continues`: there is no case before"),
+        (
+            "[[case]]\noutcome = 'ack'\ncontinues = true\nbody = 'x'",
+            "case 2: `continues` does not go with a message",
+        ),
+        ("journal = [{ name = 'a' }]", "`journal`: `a` has no value"),
+        (
+            "remembered = [{ name = 'a', value = '1', json = 1 }]",
+            "`remembered`: more than one content",
+        ),
+    ] {
+        let table = format!("[[case]]\noutcome = 'ack'\n{case}\n");
+        let ended = test_granted("durable", "[grant.journal]\n", &table);
+        assert_eq!(ended.code, 64, "{ended:?}");
+        assert!(ended.stderr.contains(complaint), "{complaint}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_case_that_continues_gets_recorded_answers_and_sums() {
+    let ended = test_granted(
+        "outbound",
+        "[[grant.http]]\nhost = 'api.test'\njournal = true\n\
+         [grant.secret]\nneeded = { variable = 'PATH', expose = true }\n",
+        r#"
+        [[case]]
+        name = "the server has no room"
+        body = "send:POST|https://api.test/a|b=1+fetch:POST|https://api.test/b|b=2,fetch:POST|https://api.test/a|b=1"
+        outcome = "drop"
+        reason = "503 "
+        [[case.http]]
+        request = "POST https://api.test/a"
+        body = "first"
+        [[case.http]]
+        request = "POST https://api.test/b"
+        status = 503
+
+        [[case]]
+        name = "the next attempt sends nothing"
+        continues = true
+        outcome = "drop"
+        reason = "200 first"
+        "#,
+    );
+    ended.ok();
+    let ended = test_granted(
+        "keyed",
+        "[grant.publish]\ninvoices = 'stream:invoices'\n\
+         [grant.key-value]\nprefix = '{test}:kv:'\njournal = true\n",
+        r#"
+        [[case]]
+        body = "quiet:increment:sum:3+trap,increment:sum:3"
+        outcome = "fault"
+
+        [[case]]
+        continues = true
+        outcome = "drop"
+        reason = "3"
+        [case.key-value]
+        sum = "10"
+        "#,
+    );
+    ended.ok();
+}

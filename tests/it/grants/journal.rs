@@ -6,25 +6,30 @@ use std::fs;
 use std::path::PathBuf;
 
 use hostler_tests::checker::DeadLetter;
-use hostler_tests::command::run;
+use hostler_tests::command::{end, hostler, run};
 use hostler_tests::host::HostOptions;
-use hostler_tests::redis::eventually;
+use hostler_tests::redis::{RedisOptions, eventually};
 use hostler_tests::web::{Seen, Web};
 
 use crate::grants::outbound_scene::{rule, url};
 use crate::runtime::e2e_scene::Scene;
 
 /// A queue, a server that its handler calls, and the file that grants it.
-struct Journaled {
-    scene: Scene,
-    web: Web,
+pub(super) struct Journaled {
+    pub(super) scene: Scene,
+    pub(super) web: Web,
     config: PathBuf,
 }
 
 impl Journaled {
     /// `more`: further keys of the rule.
-    async fn new(more: &str) -> Self {
-        let (scene, web) = (Scene::new().await, Web::start().await);
+    pub(super) async fn new(more: &str) -> Self {
+        Self::with(RedisOptions::default(), more).await
+    }
+
+    /// The same, on such a server.
+    pub(super) async fn with(options: RedisOptions, more: &str) -> Self {
+        let (scene, web) = (Scene::with(options).await, Web::start().await);
         let config = scene.server.dir().join("orders.toml");
         let rule = rule(&web, &format!("name = \"api\"\njournal = true\n{more}"));
         let secret = "[grant.secret]\nplanted = { variable = \"PLANTED\", expose = true }\n";
@@ -32,7 +37,7 @@ impl Journaled {
         Self { scene, web, config }
     }
 
-    fn host(&self) -> HostOptions {
+    pub(super) fn host(&self) -> HostOptions {
         self.scene
             .host()
             .cap(5)
@@ -49,12 +54,12 @@ impl Journaled {
     }
 
     /// The action of the guest that sends a request without an answer.
-    fn send(&self, method: &str, path: &str, body: &str) -> String {
+    pub(super) fn send(&self, method: &str, path: &str, body: &str) -> String {
         format!("send:{method}|{}|b={body}", url(&self.web, path))
     }
 
     /// How often the server got each body.
-    fn counts(&self) -> BTreeMap<String, usize> {
+    pub(super) fn counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for seen in self.web.seen() {
             *counts
@@ -71,17 +76,17 @@ impl Journaled {
     }
 
     /// The keys of journals that are there.
-    async fn journals(&self) -> Vec<String> {
+    pub(super) async fn journals(&self) -> Vec<String> {
         let found = self.scene.raw.ask("KEYS *:journal*").await;
         redis::from_redis_value(found).unwrap()
     }
 
-    async fn is_gone(&self) {
+    pub(super) async fn is_gone(&self) {
         assert_eq!(self.journals().await, Vec::<String>::new());
     }
 }
 
-fn once(bodies: &[&str]) -> BTreeMap<String, usize> {
+pub(super) fn once(bodies: &[&str]) -> BTreeMap<String, usize> {
     bodies.iter().map(|body| ((*body).to_owned(), 1)).collect()
 }
 
@@ -513,4 +518,100 @@ async fn a_value_is_remembered_whatever_becomes_of_the_attempt() {
     let left: Vec<String> = redis::from_redis_value(left).unwrap();
     assert!(left.is_empty(), "{left:?}");
     host.drained().await;
+}
+
+#[tokio::test]
+async fn records_are_listed_and_counted() {
+    let mut all = Journaled::new("").await;
+    let call = format!(
+        "send:POST|{}|b=pr1vate|h=idempotency-key=charge",
+        url(&all.web, "/body")
+    );
+    let held = all.scene.publish(&format!("{call}+nack:60000")).await;
+    let dead = all.scene.publish(&format!("{call}+drop")).await;
+    let host = all.host().ready().await;
+    eventually("one waits, and one is dead", async || {
+        let dead = DeadLetter::all(&all.scene.raw, "orders:dead").await;
+        let parked = all.scene.raw.number("ZCARD {orders}:parked:workers").await;
+        dead.len() == 1 && parked == 1
+    })
+    .await;
+    let redis = all.scene.server.url();
+    let json = |words: &[&str]| {
+        let ended = run(words.iter().chain(&["--redis", &redis, "--json"])).ok();
+        assert!(!ended.stdout.contains("\"pr1vate"), "{}", ended.stdout);
+        ended.json()
+    };
+    for id in [&held, &dead] {
+        let traced = json(&["trace", id]);
+        let record = &traced["found"][0]["journal"][0];
+        assert_eq!(record["status"], "200", "{traced}");
+        assert_eq!(record["name"], "key:charge");
+        assert!(record["bytes"].as_u64().unwrap() > 0 && record["at_ms"].as_u64().unwrap() > 0);
+        let text = run(["trace", "--redis", &redis, id]).ok().stdout;
+        assert!(text.contains("recorded call"), "{text}");
+    }
+    let inspected = json(&["inspect", "orders"]);
+    assert_eq!(inspected["journals"], 1, "{inspected}");
+    let text = run(["inspect", "--redis", &redis, "orders"]).ok().stdout;
+    assert!(
+        text.lines()
+            .any(|line| line.starts_with("journals") && line.ends_with(" 1")),
+        "{text}"
+    );
+    assert_eq!(json(&["queues"])[0]["journals"], 1);
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn a_replayed_call_is_said_in_the_log() {
+    let mut all = Journaled::new("").await;
+    let call = all.send("POST", "/ok", "x");
+    all.scene.publish(&format!("{call}+nack,{call}+ack")).await;
+    let host = all.host().ready().await;
+    all.scene.emptied().await;
+    host.logs("calls of the attempt got the answers that an earlier one has recorded")
+        .await;
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn a_trial_of_a_dead_letter_makes_no_recorded_call() {
+    let mut all = Journaled::new("").await;
+    let one = all.send("POST", "/ok", "one");
+    all.scene.publish(&format!("{one}+trap,{one}+drop")).await;
+    let host = all.host().cap(2).ready().await;
+    eventually("it is dead", async || {
+        DeadLetter::all(&all.scene.raw, "orders:dead").await.len() == 1
+    })
+    .await;
+    host.drained().await;
+    let redis = all.scene.server.url();
+    let handler = hostler_tests::guests::guest("outbound")
+        .display()
+        .to_string();
+    let config = all.config.display().to_string();
+    let words = [
+        "dlq",
+        "replay",
+        "--redis",
+        &redis,
+        "orders:dead",
+        "--dry-run",
+        "--json",
+    ];
+    for _ in 0..2 {
+        let mut trial = hostler(
+            words
+                .iter()
+                .chain(&["--handler", &handler, "--config", &config]),
+        );
+        let ended = end(trial.env("PLANTED", "pl4nted-s3cr3t")).ok();
+        assert!(
+            ended.stdout.contains("\"verdict\":\"fault\""),
+            "{}",
+            ended.stdout
+        );
+        assert_eq!(all.counts(), once(&["one"]));
+    }
 }

@@ -22,5 +22,9 @@ func publish(string, outgoing) error { return errElsewhere }
 // Secret reads a secret that [grant.secret] exposes. It can change while the handler runs.
 func Secret(name string) (string, error) { return "", errElsewhere }
 
+func recall(string) ([]byte, error) { return nil, errElsewhere }
+
+func remember(string, []byte) error { return errElsewhere }
+
 // Config reads a value of [grant.config]; empty if there is none. Here it reads the variable of this name.
 func Config(name string) string { return os.Getenv(name) }

@@ -20,6 +20,7 @@ import (
 	exports "hostler/bindings/export_hostler_handler_message_handler"
 	"hostler/bindings/hostler_handler_delivery"
 	"hostler/bindings/hostler_handler_http"
+	"hostler/bindings/hostler_handler_journal"
 	"hostler/bindings/hostler_handler_publisher"
 	"hostler/bindings/hostler_handler_secrets"
 	types "hostler/bindings/hostler_handler_types"
@@ -191,6 +192,21 @@ func Secret(name string) (string, error) {
 		return "", errors.New(result.Err())
 	}
 	return result.Ok(), nil
+}
+
+func recall(name string) ([]byte, error) {
+	result := hostler_handler_journal.Recall(name)
+	if result.IsErr() {
+		return nil, errors.New(result.Err())
+	}
+	return result.Ok().SomeOr(nil), nil
+}
+
+func remember(name string, value []byte) error {
+	if result := hostler_handler_journal.Remember(name, value); result.IsErr() {
+		return errors.New(result.Err())
+	}
+	return nil
 }
 
 // Config reads a value of [grant.config]; empty if there is none.

@@ -130,6 +130,27 @@ type outgoing struct {
 	delay   time.Duration
 }
 
+// Recall is the value that an attempt at this message has remembered last under this name, from JSON; nil if there is
+// none. It needs [grant.journal].
+func Recall[T any](name string) (*T, error) {
+	known, err := recall(name)
+	if known == nil || err != nil {
+		return nil, err
+	}
+	value := new(T)
+	return value, json.Unmarshal(known, value)
+}
+
+// Remember remembers a value, as JSON, for later attempts at this message. It is there when this returns, whatever
+// becomes of this attempt. It needs [grant.journal].
+func Remember(name string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return remember(name, text)
+}
+
 // Publish publishes a message to a queue that [grant.publish] names. This happens together with the ack: both
 // happen, or neither. The body is the value as JSON; if the value is []byte, it is the body as it is.
 func Publish(queue string, value any, options ...PublishOption) error {

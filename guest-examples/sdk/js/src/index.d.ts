@@ -63,6 +63,12 @@ export const keyValue: {
   increment(key: string, by?: number): number;
 };
 
+/** The value that an attempt at this message has remembered last under this name; `undefined` = there is none. */
+export function recall<T = unknown>(name: string): T | undefined;
+
+/** Remember a value, as JSON, for later attempts at this message. It is there when this returns, whatever becomes of this attempt. */
+export function remember(name: string, value: unknown): void;
+
 export const secrets: {
   /** The present value of a secret. */
   get(name: string): string;

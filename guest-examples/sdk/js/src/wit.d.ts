@@ -52,6 +52,14 @@ declare module "hostler:handler/key-value@1.2.0" {
   export default keyValue;
 }
 
+declare module "hostler:handler/journal@1.2.0" {
+  const journal: {
+    recall(name: string): Uint8Array | undefined;
+    remember(name: string, value: Uint8Array): void;
+  };
+  export default journal;
+}
+
 declare module "hostler:handler/secrets@1.2.0" {
   const secrets: { get(name: string): string };
   export default secrets;

@@ -90,7 +90,9 @@ test("the functions of hostler are called with what they take, and only those th
   const publisher = { publish: (queue, { body, headers, delayMs }) => call("publish")(queue, body, headers, delayMs) };
   const stored = new TextEncoder().encode('{"a":1}');
   const store = { get: call("get", stored), set: call("set"), delete: call("delete"), increment: call("increment", 3n) };
+  const journal = { recall: (name) => (name === "id" ? stored : null), remember: call("remember") };
   const host = {
+    "hostler:handler/journal@1.2.0": journal,
     "hostler:handler/publisher@1.2.0": publisher,
     "hostler:handler/key-value@1.2.0": store,
     "hostler:handler/secrets@1.2.0": { get: call("secret", "s3cret") },
@@ -98,7 +100,7 @@ test("the functions of hostler are called with what they take, and only those th
     "wasi:logging/logging@0.1.0-draft": { log: call("log") },
   };
   const used = await component(
-    `import { config, handler, keyValue, log, publish, secrets } from "hostler";
+    `import { config, handler, keyValue, log, publish, recall, remember, secrets } from "hostler";
     export default handler(() => {
       publish("invoices", { a: 1 }, { tenant: "7" }, 50);
       publish("raw", "text");
@@ -107,6 +109,8 @@ test("the functions of hostler are called with what they take, and only those th
       keyValue.delete("k");
       console.log(JSON.stringify([keyValue.get("k"), keyValue.increment("n"), secrets.get("shop"), config.get("region") ?? "none"]));
       log.warn("slow", { ms: 5 });
+      remember("id", { b: recall("id").a });
+      remember("none", recall("other") ?? null);
     });`,
     host,
   );
@@ -124,6 +128,8 @@ test("the functions of hostler are called with what they take, and only those th
     ["secret", "shop"],
     ["config", "region"],
     ["log", "warn", "", 'slow {"ms":5}'],
+    ["remember", "id", '{"b":1}'],
+    ["remember", "none", "null"],
   ]);
   assert.deepEqual([...used.imports].sort(), [...Object.keys(host), "wasi:cli/exit@0.2.6"].sort());
   const { imports } = await component('import { handler } from "hostler"; export default handler(() => {});');

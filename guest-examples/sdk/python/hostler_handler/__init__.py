@@ -8,7 +8,7 @@ A return acknowledges the message. An exception is a failed attempt: the message
 queue. `Drop` gives a message up, and `RetryAfter` asks for another delay.
 """
 
-from ._effects import HostError, config, is_cancelled, key_value, publish, seconds_left, secrets
+from ._effects import HostError, config, is_cancelled, key_value, publish, recall, remember, seconds_left, secrets
 from ._handler import Drop, Message, RetryAfter, handler
 
 __all__ = [
@@ -21,6 +21,8 @@ __all__ = [
     "is_cancelled",
     "key_value",
     "publish",
+    "recall",
+    "remember",
     "seconds_left",
     "secrets",
 ]

@@ -12,6 +12,7 @@ _GRANTS = {
     "secrets": "[grant.secret]",
     "store": "[grant.config]",
     "http": "[[grant.http]]",
+    "journal": "[grant.journal]",
 }
 
 
@@ -92,6 +93,20 @@ class key_value:
     def increment(key: str, by: int = 1) -> int:
         """Add to a number at once, and return the sum: a message that is handled twice adds twice."""
         return _call("key_value", "increment", key, by)
+
+
+def recall(name: str) -> typing.Any:
+    """The value that an attempt at this message has remembered last under this name; None if there is none."""
+    value = _call("journal", "recall", name)
+    return None if value is None else json.loads(value)
+
+
+def remember(name: str, value: object) -> None:
+    """Remember a value, as JSON, for later attempts at this message.
+
+    It is there when this returns, whatever becomes of this attempt.
+    """
+    _call("journal", "remember", name, json.dumps(value, default=_plain, separators=(",", ":")).encode())
 
 
 class secrets:

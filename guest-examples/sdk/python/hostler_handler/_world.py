@@ -11,6 +11,7 @@ except ImportError:  # Python 3.10
 INTERFACES = {
     "http": "hostler:handler/http@1.2.0",
     "publish": "hostler:handler/publisher@1.2.0",
+    "journal": "hostler:handler/journal@1.2.0",
     "key-value": "hostler:handler/key-value@1.2.0",
     "secret": "hostler:handler/secrets@1.2.0",
     "config": "wasi:config/store@0.2.0-rc.1",

@@ -12,6 +12,8 @@ answer = None
 published: list = []
 #: The keys, as they are set.
 keys: dict = {}
+#: What is remembered.
+journal: dict = {}
 
 
 class Err(Exception):
@@ -96,6 +98,7 @@ def install(*interfaces):
             "delete": lambda key: keys.pop(key, None),
             "increment": lambda key, by: by,
         },
+        "journal": {"recall": journal.get, "remember": journal.__setitem__},
         "store": {"get": {"region": "eu"}.get, "get_all": lambda: [("region", "eu")]},
         "delivery": {"deadline_ms": lambda: 30_000, "is_cancelled": lambda: False},
     }

@@ -92,6 +92,22 @@ class Outcomes(unittest.TestCase):
         """)
 
 
+    def test_a_value_is_remembered_as_json(self):
+        component("""
+            from dataclasses import dataclass
+            fake_host.install("journal")
+            @dataclass
+            class Account: id: str
+            def act(body):
+                assert recall("account") is None
+                remember("account", Account("a-1"))
+                assert recall("account") == {"id": "a-1"}
+                remember("none", None)
+            run(act)
+            assert fake_host.journal == {"account": b'{"id":"a-1"}', "none": b"null"}, fake_host.journal
+        """)
+
+
 class Tasks(unittest.TestCase):
     def test_tasks_run_to_their_end(self):
         component("""

@@ -169,6 +169,8 @@ pub enum StepKind {
         port: Option<u16>,
         /// The status.
         status: Option<u16>,
+        /// The response is one that an earlier attempt has recorded: nothing was sent.
+        is_replayed: bool,
     },
     /// It asked the key-value store.
     Store {

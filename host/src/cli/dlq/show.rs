@@ -8,7 +8,7 @@ use crate::cli::text::{UNKNOWN, one_line, one_line_of, or_dash, time};
 use crate::cli::{Common, Exit, Failure, Reach, Variables, named, output};
 use crate::dead_letter::{Entry, groups};
 use crate::delivery::death::Death;
-use crate::delivery::journal::{Content, Stored};
+use crate::queue::journal::Recorded;
 use crate::wire::dead_letter::LOG;
 
 /// Show one whole entry: why it died, its history, its headers, its body
@@ -41,33 +41,7 @@ struct WholeEntry<'a> {
     #[serde(flatten)]
     entry: &'a Entry,
     history: Vec<Record<'a>>,
-    journal: Vec<Call>,
-}
-
-/// A recorded call.
-#[derive(Serialize)]
-struct Call {
-    name: String,
-    status: String,
-    bytes: usize,
-    at_ms: u64,
-}
-
-impl From<Stored> for Call {
-    fn from(stored: Stored) -> Self {
-        let status = match &stored.record.content {
-            Content::Intent => "not known".to_owned(),
-            Content::Response { status, .. } => status.to_string(),
-            Content::TooLarge(_) => "too-large".to_owned(),
-            Content::Value(_) => "value".to_owned(),
-        };
-        Self {
-            status,
-            bytes: stored.bytes.len(),
-            at_ms: stored.record.at_ms,
-            name: stored.record.name,
-        }
-    }
+    journal: Vec<Recorded>,
 }
 
 #[derive(Serialize)]
@@ -114,14 +88,27 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let whole = WholeEntry {
         entry: &entry,
         history: history.records().iter().map(Record::from).collect(),
-        journal: entry.records().into_iter().map(Call::from).collect(),
+        journal: entry.records().into_iter().map(Recorded::from).collect(),
     };
     output::either(args.common.json, &whole, |whole| {
         text(&key, &entry, history.records(), &whole.journal)
     })
 }
 
-fn text(key: &str, entry: &Entry, history: &[Death], journal: &[Call]) -> String {
+/// The table of the records of a message.
+pub(in crate::cli) fn recorded(records: &[Recorded]) -> String {
+    let rows = records.iter().map(|record| {
+        [
+            one_line(&record.name),
+            record.status.clone(),
+            record.bytes.to_string(),
+            time(record.at_ms),
+        ]
+    });
+    output::titled(["recorded call", "status", "bytes", "made"], rows)
+}
+
+fn text(key: &str, entry: &Entry, history: &[Death], journal: &[Recorded]) -> String {
     let shown =
         |text: &Option<String>| text.as_deref().map_or_else(|| UNKNOWN.to_owned(), one_line);
     let pair = |(name, value): &(Bytes, Bytes)| [name, value].map(|text| one_line_of(text));
@@ -154,19 +141,7 @@ fn text(key: &str, entry: &Entry, history: &[Death], journal: &[Call]) -> String
         parts.push(output::titled(titles, rows));
     }
     if !journal.is_empty() {
-        let rows = journal.iter().map(|call| {
-            let bytes = call.bytes.to_string();
-            [
-                one_line(&call.name),
-                call.status.clone(),
-                bytes,
-                time(call.at_ms),
-            ]
-        });
-        parts.push(output::titled(
-            ["recorded call", "status", "bytes", "made"],
-            rows,
-        ));
+        parts.push(recorded(journal));
     }
     if !entry.headers.is_empty() {
         // It has lines of its own, below.

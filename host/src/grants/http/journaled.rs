@@ -31,6 +31,10 @@ const URL_MAX: usize = 100;
 /// The shortest secret that is looked for in an answer.
 const SECRET_MIN: usize = 4;
 
+/// Of a response that an earlier attempt has recorded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Replayed;
+
 /// Send a request, unless its answer is known.
 pub(super) async fn send(
     pool: Arc<Pool>,
@@ -57,7 +61,11 @@ pub(super) async fn send(
     };
     let begun = timeout_at(deadline, journal.begin(asked)).await;
     let call = match begun.map_err(is_late)?? {
-        Begun::Recorded(record) => return replayed(record.content),
+        Begun::Recorded(record) => {
+            let mut response = replayed(record.content)?;
+            response.extensions_mut().insert(Replayed);
+            return Ok(response);
+        }
         Begun::Call(call) => call,
     };
     let (tell, told) = oneshot::channel();

@@ -15,6 +15,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use parking_lot::Mutex;
 
+use super::journaled::Replayed;
 use crate::grants::context::{Context, NO_MESSAGE, Origin};
 use crate::grants::journal::provider::Refused;
 use crate::grants::steps;
@@ -180,7 +181,8 @@ impl Requests {
             response = sending => response,
         };
         if let (Some(recording), Ok(response)) = (&mut recording, &response) {
-            recording.answered(response.status().as_u16());
+            let replayed = response.extensions().get::<Replayed>();
+            recording.answered(response.status().as_u16(), replayed.is_some());
         }
         if let Some(recording) = recording {
             recording.end(response.as_ref().err().map(HttpError::label));

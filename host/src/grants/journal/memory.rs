@@ -7,14 +7,49 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::provider::{Increment, Provider, Refused, Wrote};
-use crate::delivery::journal::{Book, Stored};
-use crate::wire::journal::decode;
+use super::remembered::{VALUE, value_of};
+use crate::delivery::journal::{Book, Content, Record, Stored};
+use crate::wire::journal::{decode, encode};
 
 /// The records of one message. No bound applies.
 #[derive(Debug, Default)]
 pub struct Memory(Mutex<BTreeMap<u32, Bytes>>);
 
 impl Memory {
+    /// These records.
+    pub fn new(records: impl IntoIterator<Item = Stored>) -> Self {
+        let records = records.into_iter();
+        Self(Mutex::new(records.map(|r| (r.number, r.bytes)).collect()))
+    }
+
+    /// An earlier attempt has remembered a value under this name. One of 4 GiB has no record.
+    pub fn remember(&self, name: &str, value: Bytes) {
+        let record = Record {
+            name: value_of(name),
+            rule: String::new(),
+            nth: 0,
+            key: String::new(),
+            at_ms: 0,
+            content: Content::Value(value),
+        };
+        let mut records = self.0.lock();
+        let last = records.keys().next_back().copied().unwrap_or(0);
+        records.extend(encode(&record, 0).map(|bytes| (last + 1, bytes)));
+    }
+
+    /// The values that are remembered, by name.
+    pub fn values(&self) -> BTreeMap<String, Bytes> {
+        let value = |stored: Stored| match stored.record {
+            Record {
+                name,
+                content: Content::Value(value),
+                ..
+            } => Some((name.strip_prefix(VALUE)?.to_owned(), value)),
+            _ => None,
+        };
+        self.records().into_iter().filter_map(value).collect()
+    }
+
     /// Its records, by number.
     pub fn records(&self) -> Vec<Stored> {
         let records = self.0.lock();

@@ -66,7 +66,10 @@ impl Remembered {
     }
 }
 
+/// Before the name of a value, in the name of its record.
+pub(super) const VALUE: &str = "value:";
+
 /// The name of the record of a value.
-fn value_of(name: &str) -> String {
-    format!("value:{name}")
+pub(super) fn value_of(name: &str) -> String {
+    format!("{VALUE}{name}")
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -52,6 +53,8 @@ pub struct Session {
     /// Calls that may have something to write.
     open: watch::Sender<usize>,
     counts: Counts,
+    /// Calls of this attempt that got a recorded answer.
+    replayed: AtomicU32,
 }
 
 impl fmt::Debug for Session {
@@ -88,7 +91,18 @@ impl Session {
             book: AsyncMutex::default(),
             open: watch::Sender::new(0),
             counts: counts.clone(),
+            replayed: AtomicU32::new(0),
         })
+    }
+
+    fn replays(&self) {
+        self.replayed.fetch_add(1, Ordering::Relaxed);
+        self.counts.replayed.inc();
+    }
+
+    /// How many calls of this attempt got a recorded answer.
+    pub fn replayed(&self) -> u32 {
+        self.replayed.load(Ordering::Relaxed)
     }
 
     /// Wait until nothing is left to write.
@@ -120,7 +134,7 @@ impl Session {
         let book = self.read(&mut held).await?;
         let newest = book.newest(name);
         if newest.is_some() {
-            self.counts.replayed.inc();
+            self.replays();
         }
         Ok(newest.map(|record| value(record.content)))
     }
@@ -148,19 +162,19 @@ impl Session {
         Ok(())
     }
 
-    /// Whether it can add to keys: only a server has both.
-    pub(crate) fn adds(&self) -> bool {
-        self.provider.adds()
-    }
-
-    /// Add to the number of a key of Redis, once for the message.
-    pub(crate) async fn increment(&self, key: &str, delta: i64) -> Result<i64, Refused> {
+    /// Add to the number of a key, once for the message. `elsewhere` adds, if the journal is not where the key is.
+    pub(crate) async fn increment(
+        &self,
+        key: &str,
+        delta: i64,
+        elsewhere: impl Future<Output = Result<i64, String>>,
+    ) -> Result<i64, Refused> {
         let mut held = self.book.lock().await;
         let book = self.read(&mut held).await?;
         let name = format!("increment:{key} {delta}");
         let asked = match book.call(&name) {
             Found::Answer(record) => {
-                self.counts.replayed.inc();
+                self.replays();
                 return sum(record.content);
             }
             // An earlier call had no answer: it is repeated.
@@ -179,6 +193,18 @@ impl Session {
             }
         };
         let number = asked.number;
+        if !self.provider.adds() {
+            let sum = elsewhere.await.map_err(Refused::Failed)?;
+            let content = Content::Value(sum.to_string().into());
+            let record = Record {
+                content,
+                ..asked.record
+            };
+            let known = stored(number, record, 0)?;
+            self.provider.intend(number, &known.bytes, false).await?;
+            book.written(known);
+            return Ok(sum);
+        }
         book.written(asked.clone());
         // Where this does not return, it may be added.
         book.unknown(number);
@@ -236,7 +262,7 @@ impl Session {
         let book = self.read(&mut held).await?;
         let (nth, resumed) = match book.call(&asked.name) {
             Found::Answer(record) => {
-                self.counts.replayed.inc();
+                self.replays();
                 return Ok(Begun::Recorded(record));
             }
             Found::Open(open) => {
@@ -253,7 +279,7 @@ impl Session {
                     Wrote::Known(stored) if stored.record.content.is_answer() => {
                         let record = stored.record.clone();
                         book.written(stored);
-                        self.counts.replayed.inc();
+                        self.replays();
                         return Ok(Begun::Recorded(record));
                     }
                     Wrote::Known(_) | Wrote::Shared | Wrote::Gone => {

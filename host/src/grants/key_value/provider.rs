@@ -99,11 +99,12 @@ impl Keys {
     /// The same, once for the message: a later attempt gets the sum.
     pub(crate) async fn increment_once(&self, key: &str, delta: i64) -> Result<i64, String> {
         let journal = self.context.origin.journal.as_ref();
-        let Some(journal) = journal.filter(|journal| journal.adds()) else {
+        let Some(journal) = journal else {
             return self.increment(key, delta).await;
         };
         let increment = async {
-            let sum = journal.increment(key, delta).await;
+            let elsewhere = self.provider.increment(key, delta);
+            let sum = journal.increment(key, delta, elsewhere).await;
             sum.map_err(|refused| refused.to_string())
         };
         self.ask_store("increment", 1, 1, increment).await

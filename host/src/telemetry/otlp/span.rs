@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
@@ -11,7 +12,7 @@ use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use crate::delivery::text::truncated;
 use crate::delivery::trace::{Step, StepKind, Trace};
 use crate::telemetry::otlp::tracer::Recorded;
-use crate::telemetry::otlp::value::{number, text};
+use crate::telemetry::otlp::value::{attribute, number, text};
 
 /// Bytes of a message's id in a span, and of the text of a fault.
 const TEXT_MAX: usize = 256;
@@ -100,6 +101,7 @@ fn of_step(recorded: &Recorded, step: &Step) -> Span {
             host,
             port,
             status,
+            is_replayed,
         } => {
             let mut attributes = vec![
                 text("http.request.method", method),
@@ -109,6 +111,8 @@ fn of_step(recorded: &Recorded, step: &Step) -> Span {
             attributes.extend(port.map(|port| number("server.port", port.into())));
             let status = status.map(|status| number("http.response.status_code", status.into()));
             attributes.extend(status);
+            attributes
+                .extend(is_replayed.then(|| attribute("hostler.replayed", Value::BoolValue(true))));
             (method.clone(), SpanKind::Client, attributes)
         }
         StepKind::Store { operation, keys } => {

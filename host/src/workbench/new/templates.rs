@@ -128,7 +128,7 @@ pub(super) const JS_SDK: &[File] = files!("sdk/js" in "hostler/":
                 "node/util.cjs" "package.json" "runtime/entry.js" "runtime/error.js" "runtime/promise.js"
                 "runtime/quickjs.js" "runtime/random.js" "runtime/starlingmonkey.js" "runtime/text.js"
                 "src/config.js" "src/deadline.js" "src/errors.js" "src/handler.js" "src/index.d.ts" "src/index.js"
-                "src/key-value.js" "src/log.js" "src/publish.js" "src/secrets.js" "src/values.js" "src/wit.d.ts"
+                "src/journal.js" "src/key-value.js" "src/log.js" "src/publish.js" "src/secrets.js" "src/values.js" "src/wit.d.ts"
                 "wit/hostler.wit" "wit/wasi.wit");
 
 /// The files with `--with` that all languages have. Those that the language also has are added at its end.
@@ -191,6 +191,8 @@ impl Language {
                 "hostler/bindings/hostler_handler_delivery/wit_bindings.go"
                 "hostler/bindings/hostler_handler_http/empty.s"
                 "hostler/bindings/hostler_handler_http/wit_bindings.go"
+                "hostler/bindings/hostler_handler_journal/empty.s"
+                "hostler/bindings/hostler_handler_journal/wit_bindings.go"
                 "hostler/bindings/hostler_handler_key_value/empty.s"
                 "hostler/bindings/hostler_handler_key_value/wit_bindings.go"
                 "hostler/bindings/hostler_handler_message_handler/empty.s"

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::answers::{Exchange, ExchangeToml};
+use super::content::Content;
 use super::published::{self, Published, PublishedToml};
+use super::remembered::{self, ValueToml};
 use super::written::{self, Written, WrittenToml};
 use crate::delivery::message::Message;
 use crate::sandbox::Report;
@@ -36,6 +39,9 @@ struct Table {
 struct CaseToml {
     /// A name for people.
     name: Option<String>,
+    /// It is the next attempt at the message of the case before, and finds what that one has recorded. It has no message.
+    #[serde(default)]
+    continues: bool,
     /// The body of the message, as text. Without a body it is empty.
     body: Option<String>,
     /// The body of the message, in Base64.
@@ -69,6 +75,11 @@ struct CaseToml {
     /// The values of keys before the attempt.
     #[serde(default, rename = "key-value")]
     key_value: BTreeMap<String, String>,
+    /// The values that earlier attempts have remembered.
+    #[serde(default)]
+    journal: Vec<ValueToml>,
+    /// The values that must be remembered after the attempt, in any order. An empty array is none.
+    remembered: Option<Vec<ValueToml>>,
     /// The messages that an ack must publish, in this order. An empty array is none.
     published: Option<Vec<PublishedToml>>,
     /// The keys that an ack must set and delete, in any order. An empty array is none.
@@ -103,6 +114,10 @@ pub(super) struct Case {
     pub(super) max_attempts: u32,
     /// The values of keys before the attempt.
     pub(super) key_value: BTreeMap<String, String>,
+    /// It is the next attempt at the message of the case before.
+    pub(super) continues: bool,
+    /// The values that earlier attempts have remembered.
+    pub(super) journal: Vec<(String, Bytes)>,
     /// The expected outcome; and its delay, its reason or its kind of fault, if that is given.
     outcome: OutcomeName,
     delay: Option<Duration>,
@@ -110,6 +125,8 @@ pub(super) struct Case {
     fault: Option<String>,
     /// What it must publish, if that is given.
     published: Option<Vec<Published>>,
+    /// What must be remembered, if that is given.
+    remembered: Option<BTreeMap<String, Content>>,
     /// What it must set and delete, if that is given.
     written: Option<BTreeMap<String, Written>>,
     /// Each must be part of a line that the handler writes.
@@ -144,7 +161,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<Case>, Error> {
             Some(name) => format!("case `{name}`"),
             None => format!("case {number}"),
         };
-        match written.case(beside, number) {
+        match written.case(beside, number, cases.last()) {
             Ok(case) => cases.push(case),
             Err(problem) => problems.push(format!("{name}: {problem}")),
         }
@@ -160,7 +177,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Case>, Error> {
 }
 
 impl CaseToml {
-    fn case(self, beside: &Path, number: usize) -> Result<Case, String> {
+    /// `before`: the case before, if there is one.
+    fn case(self, beside: &Path, number: usize, before: Option<&Case>) -> Result<Case, String> {
         let only = |field: &str, given: bool, word: OutcomeName| match given && self.outcome != word
         {
             true => Err(format!("`{field}` does not go with this outcome")),
@@ -188,26 +206,45 @@ impl CaseToml {
         if self.attempt == Some(0) {
             return Err(format!("`attempt`: {ATTEMPTS_FROM_1}"));
         }
+        let is_given = body.is_some() || self.id.is_some() || self.queue.is_some();
+        let is_given = is_given || !self.headers.is_empty() || self.enqueued_ms != 0;
+        let given = Message {
+            id: self.id.unwrap_or_else(|| "0-1".to_owned()).into(),
+            queue: self.queue.unwrap_or_else(|| "test".to_owned()).into(),
+            body: body.unwrap_or_default(),
+            headers: message::headers(self.headers),
+            enqueued_ms: self.enqueued_ms,
+        };
+        let (message, attempt) = match (self.continues, before) {
+            (false, _) => (given, 1),
+            (true, Some(before)) if !is_given => (before.message.clone(), before.attempt + 1),
+            (true, Some(_)) => return Err("`continues` does not go with a message".to_owned()),
+            (true, None) => return Err("`continues`: there is no case before".to_owned()),
+        };
+        let value = |one: ValueToml| one.read().map_err(|why| format!("`journal`: {why}"));
+        let journal = self.journal.into_iter().map(value);
+        let journal = journal.map(|one| one.map(|(name, content)| (name, content.bytes())));
+        let remembered = self.remembered.map(|all| {
+            let value = |one: ValueToml| one.read().map_err(|why| format!("`remembered`: {why}"));
+            all.into_iter().map(value).collect::<Result<_, _>>()
+        });
         let delay = self.delay.map(|delay| Duration::parse(&delay)).transpose();
         let http = self.http.into_iter().map(ExchangeToml::exchange);
         let http: Result<_, _> = http.collect();
         let http = http.map_err(|why| format!("`http`: {why}"))?;
         Ok(Case {
             name: self.name.unwrap_or_else(|| format!("case {number}")),
-            message: Message {
-                id: self.id.unwrap_or_else(|| "0-1".to_owned()).into(),
-                queue: self.queue.unwrap_or_else(|| "test".to_owned()).into(),
-                body: body.unwrap_or_default(),
-                headers: message::headers(self.headers),
-                enqueued_ms: self.enqueued_ms,
-            },
-            attempt: self.attempt.unwrap_or(1),
+            message,
+            attempt: self.attempt.unwrap_or(attempt),
             max_attempts: self.max_attempts,
             outcome: self.outcome,
             delay: delay.map_err(|error| format!("`delay`: {}", error.what))?,
             reason: self.reason,
             fault: self.fault,
             key_value: self.key_value,
+            continues: self.continues,
+            journal: journal.collect::<Result<_, _>>()?,
+            remembered: remembered.transpose()?,
             published: published.transpose()?,
             written: written.transpose()?,
             log: self.log,
@@ -235,12 +272,13 @@ impl Case {
 
     /// The difference to this report and these lines of log; `None` = as expected.
     ///
-    /// Every key in Redis begins with `prefix`.
+    /// Every key in Redis begins with `prefix`. `values`: those that are remembered now.
     pub(super) fn objection(
         &self,
         report: &Report,
         prefix: &str,
         lines: &[String],
+        values: &BTreeMap<String, Bytes>,
     ) -> Option<String> {
         let (expected, got) = (self.expected(), Verdict::new(&report.outcome));
         let as_expected = expected.outcome == got.outcome
@@ -256,6 +294,9 @@ impl Case {
         let written = self.written.as_ref();
         let of_keys = |all| written::objection(all, &effects::written(report, prefix));
         let objection = objection.or_else(|| written.and_then(of_keys));
+        let remembered = self.remembered.as_ref();
+        let of_values = |all| remembered::objection(all, values);
+        let objection = objection.or_else(|| remembered.and_then(of_values));
         if objection.is_some() {
             return objection;
         }

@@ -31,6 +31,14 @@ impl Content {
         }
     }
 
+    /// Its bytes.
+    pub(super) fn bytes(self) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Json(json) => json.to_string().into(),
+        }
+    }
+
     /// The difference to what is found; `None` = as expected.
     pub(super) fn objection(&self, found: &[u8]) -> Option<String> {
         match self {

@@ -4,6 +4,7 @@ mod answers;
 mod cases;
 mod content;
 mod published;
+mod remembered;
 mod written;
 
 use std::path::Path;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::grants::Providers;
+use crate::grants::journal::memory::Memory;
 use crate::host::component;
 use crate::sandbox::{Report, Sandbox, Settings, Slot};
 use crate::workbench::attempt::{Verdict, call};
@@ -34,6 +36,8 @@ pub struct Running<'a> {
     providers: Option<Providers>,
     /// Every key in Redis begins with this.
     prefix: Arc<str>,
+    /// What the attempts at the message of the last case have recorded.
+    journal: Arc<Memory>,
 }
 
 /// The result of a case.
@@ -109,6 +113,7 @@ impl Table {
             answers,
             providers,
             prefix: prefix.unwrap_or_default(),
+            journal: Arc::default(),
         })
     }
 }
@@ -125,11 +130,16 @@ impl<'a> Running<'a> {
                 .try_with(values.map(|(key, value)| (format!("{prefix}{key}"), value.clone())));
         }
         let attempts = (case.attempt, case.max_attempts);
-        let journal = Arc::default();
+        if !case.continues {
+            self.journal = Arc::default();
+        }
+        for (name, value) in &case.journal {
+            self.journal.remember(name, value.clone());
+        }
         let (sandbox, slot) = (&self.sandbox, &mut self.slot);
-        let (report, lines) = call(sandbox, slot, &case.message, attempts, &journal).await;
+        let (report, lines) = call(sandbox, slot, &case.message, attempts, &self.journal).await;
         let logs: Vec<String> = lines.into_iter().map(|line| line.text).collect();
-        let objection = case.objection(&report, prefix, &logs);
+        let objection = case.objection(&report, prefix, &logs, &self.journal.values());
         Some(CaseResult {
             name: &case.name,
             objection: objection.or_else(|| self.answers.objection()),

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::Error;
-use crate::bindings::hostler::handler::{publisher, secrets};
+use crate::bindings::hostler::handler::{journal, publisher, secrets};
 use crate::bindings::wasi::config::store;
 
 /// Publish a message to a queue that `[grant.publish]` names: the value as JSON. This happens together with the
@@ -70,6 +71,28 @@ pub fn secret(name: &str) -> Result<String, Error> {
 /// Read a value of `[grant.config]`.
 pub fn config(name: &str) -> Option<String> {
     store::get(name).ok().flatten()
+}
+
+/// The value that an attempt at this message has remembered last under this name, from JSON. Needs `[grant.journal]`.
+///
+/// # Errors
+/// The host refuses it, or the value is no such JSON.
+#[track_caller]
+pub fn recall<T: DeserializeOwned>(name: &str) -> Result<Option<T>, Error> {
+    match journal::recall(name)? {
+        Some(value) => Ok(Some(serde_json::from_slice(&value)?)),
+        None => Ok(None),
+    }
+}
+
+/// Remember a value, as JSON, for later attempts at this message. It is there when this returns, whatever becomes of this
+/// attempt. Needs `[grant.journal]`.
+///
+/// # Errors
+/// The value is no JSON, or the host refuses it.
+#[track_caller]
+pub fn remember(name: &str, value: &impl Serialize) -> Result<(), Error> {
+    Ok(journal::remember(name, &serde_json::to_vec(value)?)?)
 }
 
 /// Values between messages, below the prefix of `[grant.key-value]`.
