@@ -74,7 +74,7 @@ WHEELS := $(TOOLCHAINS)/wheels
 
 .PHONY: help demo check test test-all build-all build-tests unit-tests e2e-pass e2e-tests test-it test-small measured-tests storm failovers peer alert-rules browser setup-browser pictures \
   exactly-once interleavings upgrades chaos chaos-long chaos-kills chaos-storms reliability compat deny vendored advisories vet producers fuzz fuzz-check fuzz-corpus miri setup-fuzz lint setup setup-rust setup-redis setup-node host clean \
-  programs libraries $(foreach language,go rust js python,libraries-$(language) libraries-quick-$(language)) \
+  programs libraries libraries-native $(foreach language,go rust js python,libraries-$(language) libraries-quick-$(language)) \
   guest guests guests-quick guests-tooled guests-test guests-foreign bench bench-programs bench-peers bench-guests bench-engines bench-worlds bench-cluster bench-telemetry bench-quick  setup-valgrind bindings demo-host demo-payments \
   $(LANGUAGES:%=guest-%) $(LANGUAGES:%=test-guest-%) guest-rust-charge test-guest-rust-charge
 
@@ -217,7 +217,11 @@ guests-test: $(GUEST) | setup-rust
 # The tables of libraries in handlers (tests/libraries), and the jobs of guest-examples/jobs: they need python3, node, go
 # and their registries. The quick ones are a cut: some rows in one component, what is left behind, causes, and one job.
 # That of Rust needs no python3.
-libraries: libraries-go libraries-rust libraries-js libraries-python
+libraries: libraries-go libraries-rust libraries-js libraries-python libraries-native
+
+# C, C++ and Zig have no such table: their failures and causes.
+libraries-native: build-tests
+	@$(LIBRARIES)/native all $(FOR_LIBRARIES)
 
 LIBRARIES := $(MAKE) --no-print-directory -C tests/libraries
 FOR_LIBRARIES := HOSTLER=$(UNDER_TEST) TOOLCHAINS=$(TOOLCHAINS)

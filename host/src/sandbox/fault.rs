@@ -11,7 +11,7 @@ use super::limits::Limits;
 use super::program::{Failed, Unpublished};
 use super::supervise::End;
 use crate::delivery::outcome::{Fault, FaultKind};
-use crate::delivery::signature::BELOW;
+use crate::delivery::signature::{BELOW, NUMBERED, NUMBERED_MAX};
 use crate::delivery::text::{format_up_to, printable, truncate_utf8};
 
 /// Function names in a fault's detail, innermost first.
@@ -26,8 +26,9 @@ const NAME_MAX: usize = 96;
 /// The line above the functions of a backtrace, in the log of an attempt.
 pub const BACKTRACE: &str = "wasm backtrace:";
 
-/// Parts of the names of functions that only carry out a panic. They say nothing about its place.
-const MACHINERY: [&str; 15] = [
+/// Parts of the names of functions that only carry out a panic, and of the adapter of preview1, through which a
+/// guest exits. They say nothing about its place.
+const MACHINERY: [&str; 16] = [
     "std::sys::",
     "std::process::",
     "panicking::",
@@ -43,6 +44,7 @@ const MACHINERY: [&str; 15] = [
     "__rust_abort",
     "__rust_end_short_backtrace",
     "runtime.runtimePanic",
+    "wasi_snapshot_preview1",
 ];
 
 /// A message of wasmtime, whose error type is private.
@@ -176,22 +178,27 @@ impl ErrorContext<'_> {
     }
 
     /// Append the innermost guest functions: without those that only carry out a panic, unless there are no
-    /// others. If the guest gave up and named no functions, those without names have numbers: nothing else tells
-    /// causes apart. A limit ends a guest at any place, and needs none.
+    /// others. If the guest gave up and named no functions of its own, those without names have numbers: nothing
+    /// else tells causes apart. A limit ends a guest at any place, and needs none.
     fn with_trace(&self, kind: FaultKind, mut detail: String, error: &wasmtime::Error) -> String {
         let Some(trace) = error.downcast_ref::<WasmBacktrace>() else {
             return detail;
         };
         let mut names: Vec<String> = named(trace).map(|(_, name)| name).collect();
-        let gave_up = matches!(kind, FaultKind::Trap | FaultKind::GuestExit);
-        if names.is_empty() && self.instantiated && gave_up && !self.names_functions {
-            let frames = trace.frames().iter().take(FRAMES_NAMED);
-            let numbers = frames.map(|frame| format!("function {}", frame.func_index()));
-            names = numbers.collect();
-        }
         let place = names.iter().position(|name| !is_machinery(name));
+        let mut most = FRAMES_NAMED;
+        let gave_up = matches!(kind, FaultKind::Trap | FaultKind::GuestExit);
+        if place.is_none() && self.instantiated && gave_up && !self.names_functions {
+            let frames = trace.frames().iter();
+            let nameless = frames.filter(|frame| frame.func_name().is_none());
+            let numbers = nameless.map(|frame| format!("{NUMBERED}{}", frame.func_index()));
+            let numbers: Vec<String> = numbers.take(NUMBERED_MAX).collect();
+            if !numbers.is_empty() {
+                (names, most) = (numbers, NUMBERED_MAX);
+            }
+        }
         let names = names.iter().skip(place.unwrap_or_default());
-        for (position, name) in names.take(FRAMES_NAMED).enumerate() {
+        for (position, name) in names.take(most).enumerate() {
             detail.push_str(if position == 0 { ", in " } else { BELOW });
             detail.push_str(name);
         }
@@ -268,5 +275,6 @@ fn named(trace: &WasmBacktrace) -> impl Iterator<Item = (usize, String)> {
 
 /// Whether a function only carries out a panic, or ends the process.
 fn is_machinery(name: &str) -> bool {
-    name == "abort" || name == "raise" || MACHINERY.iter().any(|part| name.contains(part))
+    matches!(name, "abort" | "raise" | "proc_exit")
+        || MACHINERY.iter().any(|part| name.contains(part))
 }

@@ -9,6 +9,12 @@ const TEXT_MAX: usize = 200;
 /// The innermost functions that are compared: those further out depend on the way to them.
 const FRAMES_MAX: usize = 3;
 
+/// As above, if they have no names: nothing tells the handler's own from the up to four that carry out a panic.
+pub const NUMBERED_MAX: usize = 6;
+
+/// So is a function without a name called, with its number.
+pub const NUMBERED: &str = "function ";
+
 /// So begins what a detail quotes of stderr; so it ends in a fault.
 const QUOTE: (&str, &str) = ("stderr: ", "; ");
 
@@ -62,7 +68,13 @@ pub fn signature(reason: &str, detail: &str) -> String {
     append(&mut signature, PLACE, shown.collect());
     // The functions of an interpreter say nothing about its guest.
     if places.iter().all(|place| place.function.is_empty()) && !frames.is_empty() {
-        let frames = frames.split(BELOW).take(FRAMES_MAX).map(str::to_owned);
+        let is_numbered = frames.starts_with(NUMBERED);
+        let most = if is_numbered {
+            NUMBERED_MAX
+        } else {
+            FRAMES_MAX
+        };
+        let frames = frames.split(BELOW).take(most).map(str::to_owned);
         append(&mut signature, ", in ", frames.collect());
     }
     signature
