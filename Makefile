@@ -194,7 +194,7 @@ test-guest-python test-guest-go test-guest-c test-guest-cpp test-guest-zig: test
 # The bindings that are kept: whoever builds a handler in C, C++, Zig or Go needs no wit-bindgen. They have
 # every interface that a handler of single messages may import: the linker keeps those that are used.
 WIT_BINDGEN_VERSION := 0.58.0
-EVERY_IMPORT := guest-examples/with/common/wit
+EVERY_IMPORT := guest-examples/every-import
 WIT_BINDGEN := $(TOOLCHAINS)/wit-bindgen-$(WIT_BINDGEN_VERSION)/bin/wit-bindgen
 
 $(WIT_BINDGEN): | setup-rust

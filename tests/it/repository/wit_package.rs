@@ -217,7 +217,7 @@ mod long {
             run(Command::new(wit_bindgen())
                 .current_dir(repository())
                 .args(arguments)
-                .arg("guest-examples/with/common/wit")
+                .arg("guest-examples/every-import")
                 .args(["--world", "handler", "--out-dir"])
                 .arg(dir.path()));
             files(dir.path())

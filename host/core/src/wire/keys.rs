@@ -352,6 +352,7 @@ mod tests {
             ("moving", moving("orders:dead", "<id>")),
             ("moved", moved(queue, "<token>")),
             ("cycle", cycle(queue)),
+            ("held", held(queue, "<group>")),
             ("journals", journals(queue, "<group>")),
             ("journal", journal(queue, "<group>", "<id>")),
         ];
