@@ -20,6 +20,7 @@ use gungraun::{
     Callgrind, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
 };
 use hostler::delivery::attempt::DeliveryLimit;
+use hostler::delivery::hold::HoldRoom;
 use hostler::delivery::ledger::{self, Action, Delivery, Event, Ledger};
 use hostler::delivery::message::{DeliveryId, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
@@ -365,6 +366,7 @@ fn call_handler(handler: &mut Handler, calls: usize) {
         trace: Traced::default(),
         began: Instant::now(),
         journal: None,
+        room: HoldRoom::default(),
     };
     let (sandbox, slot) = (&handler.sandbox, &mut handler.slot);
     handler.runtime.block_on(async {

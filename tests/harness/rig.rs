@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hostler::delivery::hold::HoldRoom;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
 use hostler::delivery::trace::Traced;
@@ -81,6 +82,7 @@ impl Rig {
             trace: Traced::default(),
             began: std::time::Instant::now(),
             journal: None,
+            room: HoldRoom::default(),
         };
         let call = self.sandbox.call(&mut self.slot, call);
         // No limit that works takes longer: a test must not hang.

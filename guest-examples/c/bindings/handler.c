@@ -3,10 +3,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Imported Functions from `hostler:handler/flow@1.2.0`
+
+__attribute__((__import_module__("hostler:handler/flow@1.2.0"), __import_name__("hold")))
+extern void __wasm_import_hostler_handler_flow_hold(int64_t, uint8_t *);
+
 // Imported Functions from `hostler:handler/http@1.2.0`
 
 __attribute__((__import_module__("hostler:handler/http@1.2.0"), __import_name__("fetch")))
 extern void __wasm_import_hostler_handler_http_fetch(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, uint8_t *, size_t, int32_t, int32_t, uint8_t *);
+
+// Imported Functions from `hostler:handler/journal@1.2.0`
+
+__attribute__((__import_module__("hostler:handler/journal@1.2.0"), __import_name__("recall")))
+extern void __wasm_import_hostler_handler_journal_recall(uint8_t *, size_t, uint8_t *);
+
+__attribute__((__import_module__("hostler:handler/journal@1.2.0"), __import_name__("remember")))
+extern void __wasm_import_hostler_handler_journal_remember(uint8_t *, size_t, uint8_t *, size_t, uint8_t *);
 
 // Imported Functions from `hostler:handler/key-value@1.2.0`
 
@@ -86,6 +99,13 @@ __attribute__((__aligned__(8)))
 static uint8_t RET_AREA[(16+2*sizeof(void*))];
 
 // Helper Functions
+
+void hostler_handler_flow_result_void_string_free(hostler_handler_flow_result_void_string_t *ptr) {
+  if (!ptr->is_err) {
+  } else {
+    handler_string_free(&ptr->val.err);
+  }
+}
 
 void handler_list_u8_free(handler_list_u8_t *ptr) {
   size_t list_len = ptr->len;
@@ -173,7 +193,7 @@ void hostler_handler_http_result_response_error_free(hostler_handler_http_result
   }
 }
 
-void hostler_handler_key_value_result_option_list_u8_string_free(hostler_handler_key_value_result_option_list_u8_string_t *ptr) {
+void hostler_handler_journal_result_option_list_u8_string_free(hostler_handler_journal_result_option_list_u8_string_t *ptr) {
   if (!ptr->is_err) {
     handler_option_list_u8_free(&ptr->val.ok);
   } else {
@@ -183,13 +203,6 @@ void hostler_handler_key_value_result_option_list_u8_string_free(hostler_handler
 
 void handler_option_u64_free(handler_option_u64_t *ptr) {
   if (ptr->is_some) {
-  }
-}
-
-void hostler_handler_key_value_result_void_string_free(hostler_handler_key_value_result_void_string_t *ptr) {
-  if (!ptr->is_err) {
-  } else {
-    handler_string_free(&ptr->val.err);
   }
 }
 
@@ -296,6 +309,31 @@ void handler_string_free(handler_string_t *ret) {
 
 // Component Adapters
 
+bool hostler_handler_flow_hold(uint64_t ms, handler_string_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(3*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_hostler_handler_flow_hold((int64_t) (ms), ptr);
+  hostler_handler_flow_result_void_string_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
 bool hostler_handler_http_fetch(hostler_handler_http_request_t *request, hostler_handler_http_response_t *ret, hostler_handler_http_error_t *err) {
   __attribute__((__aligned__(8)))
   uint8_t ret_area[(16+4*sizeof(void*))];
@@ -382,12 +420,77 @@ bool hostler_handler_http_fetch(hostler_handler_http_request_t *request, hostler
   }
 }
 
+bool hostler_handler_journal_recall(handler_string_t *name, handler_option_list_u8_t *ret, handler_string_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(4*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_hostler_handler_journal_recall((uint8_t *) (*name).ptr, (*name).len, ptr);
+  hostler_handler_journal_result_option_list_u8_string_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      handler_option_list_u8_t option;
+      switch ((int32_t) *((uint8_t*) (ptr + sizeof(void*)))) {
+        case 0: {
+          option.is_some = false;
+          break;
+        }
+        case 1: {
+          option.is_some = true;
+          option.val = (handler_list_u8_t) { (uint8_t*)(*((uint8_t **) (ptr + (2*sizeof(void*))))), (*((size_t*) (ptr + (3*sizeof(void*))))) };
+          break;
+        }
+      }
+
+      result.val.ok = option;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    *ret = result.val.ok;
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool hostler_handler_journal_remember(handler_string_t *name, handler_list_u8_t *value, handler_string_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(3*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_hostler_handler_journal_remember((uint8_t *) (*name).ptr, (*name).len, (uint8_t *) (*value).ptr, (*value).len, ptr);
+  hostler_handler_flow_result_void_string_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
 bool hostler_handler_key_value_get(handler_string_t *key, handler_option_list_u8_t *ret, handler_string_t *err) {
   __attribute__((__aligned__(sizeof(void*))))
   uint8_t ret_area[(4*sizeof(void*))];
   uint8_t *ptr = (uint8_t *) &ret_area;
   __wasm_import_hostler_handler_key_value_get((uint8_t *) (*key).ptr, (*key).len, ptr);
-  hostler_handler_key_value_result_option_list_u8_string_t result;
+  hostler_handler_journal_result_option_list_u8_string_t result;
   switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {
       result.is_err = false;
@@ -441,7 +544,7 @@ bool hostler_handler_key_value_set(handler_string_t *key, handler_list_u8_t *val
   }
   uint8_t *ptr = (uint8_t *) &ret_area;
   __wasm_import_hostler_handler_key_value_set((uint8_t *) (*key).ptr, (*key).len, (uint8_t *) (*value).ptr, (*value).len, option, option1, ptr);
-  hostler_handler_key_value_result_void_string_t result;
+  hostler_handler_flow_result_void_string_t result;
   switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {
       result.is_err = false;
@@ -466,7 +569,7 @@ bool hostler_handler_key_value_delete(handler_string_t *key, handler_string_t *e
   uint8_t ret_area[(3*sizeof(void*))];
   uint8_t *ptr = (uint8_t *) &ret_area;
   __wasm_import_hostler_handler_key_value_delete((uint8_t *) (*key).ptr, (*key).len, ptr);
-  hostler_handler_key_value_result_void_string_t result;
+  hostler_handler_flow_result_void_string_t result;
   switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {
       result.is_err = false;
@@ -528,7 +631,7 @@ bool hostler_handler_publisher_publish(handler_string_t *queue, hostler_handler_
   }
   uint8_t *ptr = (uint8_t *) &ret_area;
   __wasm_import_hostler_handler_publisher_publish((uint8_t *) (*queue).ptr, (*queue).len, (uint8_t *) ((*message).body).ptr, ((*message).body).len, (uint8_t *) ((*message).headers).ptr, ((*message).headers).len, option, option1, ptr);
-  hostler_handler_key_value_result_void_string_t result;
+  hostler_handler_flow_result_void_string_t result;
   switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {
       result.is_err = false;

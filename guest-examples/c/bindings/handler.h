@@ -15,6 +15,13 @@ typedef struct handler_string_t {
 } handler_string_t;
 
 typedef struct {
+  bool is_err;
+  union {
+    handler_string_t err;
+  } val;
+} hostler_handler_flow_result_void_string_t;
+
+typedef struct {
   uint8_t *ptr;
   size_t len;
 } handler_list_u8_t;
@@ -107,19 +114,12 @@ typedef struct {
     handler_option_list_u8_t ok;
     handler_string_t err;
   } val;
-} hostler_handler_key_value_result_option_list_u8_string_t;
+} hostler_handler_journal_result_option_list_u8_string_t;
 
 typedef struct {
   bool is_some;
   uint64_t val;
 } handler_option_u64_t;
-
-typedef struct {
-  bool is_err;
-  union {
-    handler_string_t err;
-  } val;
-} hostler_handler_key_value_result_void_string_t;
 
 typedef struct {
   bool is_err;
@@ -205,9 +205,22 @@ typedef hostler_handler_types_message_t exports_hostler_handler_message_handler_
 
 typedef hostler_handler_types_outcome_t exports_hostler_handler_message_handler_outcome_t;
 
+// Imported Functions from `hostler:handler/flow@1.2.0`
+// Hold the message: if this attempt ends with `nack-requeue`, the message comes again after so many milliseconds (at least
+// 100), and the attempt is not charged: the next start has the same number. The last call counts. An error: the message
+// was held too often or for too long, or the attempt has published or written a key; then `nack-requeue` is charged.
+extern bool hostler_handler_flow_hold(uint64_t ms, handler_string_t *err);
+
 // Imported Functions from `hostler:handler/http@1.2.0`
 // Send a request and wait for the whole response.
 extern bool hostler_handler_http_fetch(hostler_handler_http_request_t *request, hostler_handler_http_response_t *ret, hostler_handler_http_error_t *err);
+
+// Imported Functions from `hostler:handler/journal@1.2.0`
+// The value that this attempt or an earlier one has remembered last under this name; none = there is none.
+extern bool hostler_handler_journal_recall(handler_string_t *name, handler_option_list_u8_t *ret, handler_string_t *err);
+// Remember a value. It is there for later attempts at the message when this returns, whatever becomes of this one. Do not
+// remember what happens with the acknowledgement: that `set` or `publish` was called, or what `get` said.
+extern bool hostler_handler_journal_remember(handler_string_t *name, handler_list_u8_t *value, handler_string_t *err);
 
 // Imported Functions from `hostler:handler/key-value@1.2.0`
 // The value of a key; none = it has no value. Sees what this attempt has set and deleted.
@@ -244,6 +257,8 @@ void exports_hostler_handler_message_handler_handle(exports_hostler_handler_mess
 
 // Helper Functions
 
+void hostler_handler_flow_result_void_string_free(hostler_handler_flow_result_void_string_t *ptr);
+
 void handler_list_u8_free(handler_list_u8_t *ptr);
 
 void handler_tuple2_string_list_u8_free(handler_tuple2_string_list_u8_t *ptr);
@@ -262,11 +277,9 @@ void hostler_handler_http_error_free(hostler_handler_http_error_t *ptr);
 
 void hostler_handler_http_result_response_error_free(hostler_handler_http_result_response_error_t *ptr);
 
-void hostler_handler_key_value_result_option_list_u8_string_free(hostler_handler_key_value_result_option_list_u8_string_t *ptr);
+void hostler_handler_journal_result_option_list_u8_string_free(hostler_handler_journal_result_option_list_u8_string_t *ptr);
 
 void handler_option_u64_free(handler_option_u64_t *ptr);
-
-void hostler_handler_key_value_result_void_string_free(hostler_handler_key_value_result_void_string_t *ptr);
 
 void hostler_handler_key_value_result_s64_string_free(hostler_handler_key_value_result_s64_string_t *ptr);
 

@@ -160,20 +160,23 @@ pub fn scored(command: &'static str, value: Value) -> Result<Vec<(Bytes, u64)>, 
 
 /// The score of a member of such a set: its whole part, at least 0. Other writers may use fractions and `inf`.
 pub fn score(command: &'static str, value: &Value) -> Result<u64, Error> {
-    let number = match value {
-        Value::Double(number) => *number,
-        other => {
-            let text = text(command, other.clone())?;
-            text.parse::<f64>()
-                .map_err(|_| invalid(command, "a score that is not a number"))?
-        }
-    };
+    let number = exact_score(command, value)?;
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "saturates"
     )]
     Ok(number as u64)
+}
+
+/// The same with its fraction.
+pub fn exact_score(command: &'static str, value: &Value) -> Result<f64, Error> {
+    match value {
+        Value::Double(number) => Ok(*number),
+        other => text(command, other.clone())?
+            .parse()
+            .map_err(|_| invalid(command, "a score that is not a number")),
+    }
 }
 
 /// The time of a server (`TIME`), in epoch milliseconds.

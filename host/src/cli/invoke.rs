@@ -99,10 +99,14 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let (slot, journal) = (&mut sandbox.slot(), Arc::default());
         let first = args.attempt.get();
         let mut played = Vec::new();
-        for number in first..first.saturating_add(args.attempts.get()) {
+        let mut number = first;
+        for _ in 0..args.attempts.get() {
             let attempts = (number, args.max_attempts);
             let (report, lines) = call(&sandbox, slot, &message, attempts, &journal).await;
             let is_last = matches!(report.outcome, Outcome::Ack | Outcome::Drop(_));
+            // A held start is another start of the same attempt.
+            let is_held = matches!(report.hold, Some(Ok(_)));
+            number = number.saturating_add(u32::from(!is_held));
             played.push((report, lines));
             if is_last {
                 break;
@@ -119,7 +123,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
 
 /// Print what became of an attempt.
 fn show(report: &Report, lines: &[LogLine], prefix: &str, as_json: bool) -> Result<Exit, Failure> {
-    let verdict = Verdict::new(&report.outcome);
+    let verdict = Verdict::of(report);
     let invoked = Invoked {
         verdict,
         duration_us: text::micros(report.duration),

@@ -81,6 +81,15 @@ fn text(trace: &Trace) -> String {
     });
     let mut text = output::titled(titles, rows);
     for found in &trace.found {
+        if let Some(since) = found.held_since_ms {
+            let (id, holds) = (one_line(&found.id), count(found.holds.into(), "time"));
+            let since = time(since);
+            text.push_str(&format!(
+                "\n{id} was held by its handler {holds} since {since}, uncharged"
+            ));
+        }
+    }
+    for found in &trace.found {
         for (queue, reason, times) in &found.history {
             let [id, queue, reason] = [&found.id, queue, reason].map(|text| one_line(text));
             let times = count(*times, "time");

@@ -26,7 +26,7 @@ use crate::sandbox::first_instance::{PAGE, make, required};
 use crate::sandbox::host::{Host, Shared};
 use crate::sandbox::loaded::{Description, Loaded};
 use crate::sandbox::log::Rate;
-use crate::sandbox::program::ExitCodes;
+use crate::sandbox::program::{ExitCodes, Meaning};
 use crate::sandbox::runner::{Runner, Runners};
 use crate::sandbox::settings::{Allocation, Reuse, Settings};
 use crate::sandbox::world::{self, World};
@@ -98,6 +98,11 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
 
     let export = world::probe(&compiler, &component)?;
     let imports = imports(&compiler, &component, settings)?;
+    if let Some(import) = imports.iter().find(|import| import.holds())
+        && !settings.takes_back
+    {
+        return Err(LoadError::Holds(import.name.clone()));
+    }
     if export.world() == World::Batch {
         allow_batches(&imports, settings)?;
     }
@@ -148,6 +153,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         limits: settings.limits.clone(),
         grants: settings.grants.clone(),
         budget: Budget::default(),
+        holds: program.is_some() || imports.iter().any(Import::holds),
         digest: name(&digest),
         program,
     };
@@ -253,7 +259,7 @@ fn allow_batches(imports: &[Import], settings: &Settings) -> Result<(), LoadErro
         let import = &import.name;
         let detail = format!(
             "imports {import}: a call with several messages has no message that this could belong to; \
-             import `batch-effects`, whose calls name the message, or export `message-handler`"
+             import `batch-effects` or `batch-flow`, whose calls name the message, or export `message-handler`"
         );
         return Err(LoadError::Batch(detail));
     }
@@ -284,6 +290,14 @@ fn allow_program(settings: &Settings) -> Result<(), LoadError> {
             settings.reuse
         );
         return Err(LoadError::Program(detail));
+    }
+    let codes = &settings.program.exit_codes;
+    let hold = codes.iter().find(|(_, m)| matches!(m, Meaning::Hold(_)));
+    if let Some((code, _)) = hold.filter(|_| !settings.takes_back) {
+        return Err(LoadError::Program(format!(
+            "its exit code {code} holds messages (`program.exit_codes`), and this queue takes none back: serve a stream or a \
+             list with `reliable = true`"
+        )));
     }
     let Some(to) = &settings.program.stdout else {
         return Ok(());

@@ -9,11 +9,12 @@ use crate::config::collect::Collected;
 use crate::config::reach::{read_headers, read_token};
 use crate::config::setting::{Definition, Kind, Kinds};
 use crate::config::settings::{
-    self, dead_letters, dedup, failures, grants, handler, process, queue, swap, telemetry,
+    self, dead_letters, dedup, failures, grants, handler, hold, process, queue, swap, telemetry,
 };
 use crate::config::{Dashboard, DeadLetter, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::DeliveryLimit;
 use crate::delivery::backoff::Backoff;
+use crate::delivery::hold::HoldLimits;
 use crate::delivery::key_value::KeyRules;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
 use crate::grants::http::rules::HttpRule;
@@ -24,6 +25,7 @@ use crate::queue::dead_letter_queue::{OnFull, Routes};
 use crate::queue::journal;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
+use crate::queue::stream::Retention;
 use crate::rollout::breaker;
 use crate::rollout::canary::{self, Share};
 use crate::rollout::verify;
@@ -63,6 +65,7 @@ impl Collected {
         let sections = [
             &queue::SECTION,
             &failures::SECTION,
+            &hold::SECTION,
             &dead_letters::SECTION,
             &dedup::SECTION,
             &grants::SECTION,
@@ -132,6 +135,11 @@ impl Collected {
             .filter(is_set)
             .map(Definition::key)
             .collect()
+    }
+
+    /// Whether the queue takes no message back.
+    pub(super) fn is_at_most_once(&self) -> bool {
+        matches!(self.kind(), Some(Kind::SimpleList | Kind::Subscription))
     }
 
     /// The kind of queue, if exactly one is set.
@@ -516,7 +524,7 @@ impl Collected {
                 cap: cap.map(Into::into),
                 accounting: self.or_default(&queue::ATTEMPT_ACCOUNTING),
                 at_most_once: false,
-                holds_max: 0,
+                holds: self.holds(),
             },
             on_cap,
             on_fault: self.or_default(&failures::ON_FAULT),
@@ -526,6 +534,24 @@ impl Collected {
                 stop_when_refused: dead_letter.is_some_and(|d| d.on_full == OnFull::Stop),
             },
             backoff,
+        }
+    }
+
+    /// How often a message may be held, and for how long.
+    fn holds(&mut self) -> HoldLimits {
+        let max_age = self.or_default(&hold::MAX_AGE);
+        let is_pinned = self.or_default::<Retention>(&queue::RETENTION) == Retention::Acked;
+        if max_age > settings::DAY && is_pinned {
+            let what = format!(
+                "`hold.max_age` ({}) is more than 24 hours, and `retention` is `acked`: a held entry pins the stream",
+                max_age.show()
+            );
+            let hint = "hold messages for 24 hours at most, or set another `retention`";
+            self.conflict(Some(&hold::MAX_AGE), what, hint);
+        }
+        HoldLimits {
+            max: self.or_default(&hold::MAX),
+            max_age,
         }
     }
 

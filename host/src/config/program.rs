@@ -1,6 +1,7 @@
 //! How a program is called, and what its exit codes mean: `[program]`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
@@ -19,6 +20,9 @@ const MEANINGS: [(&str, Meaning); 4] = [
     ("drop", Meaning::Drop),
     ("fail", Meaning::Fail),
 ];
+
+/// So begins the word for a hold; how long it lasts follows.
+const HOLD: &str = "hold ";
 
 impl Value for Vec<String> {
     const TYPE: &'static str = "array of strings";
@@ -76,26 +80,34 @@ impl Value for BTreeMap<u8, Meaning> {
                 let what = format!("has the code `{}`", code.escape_debug());
                 return Err(Invalid::new(what).hint("an exit code is a number from 0 to 255"));
             };
+            let held = word.strip_prefix(HOLD).map(Duration::parse).transpose()?;
+            let held = held.map(Meaning::Hold);
             let known = MEANINGS.iter().find(|(name, _)| *name == word);
-            let Some((_, meaning)) = known else {
+            let Some(meaning) = held.or(known.map(|(_, meaning)| *meaning)) else {
                 let words = MEANINGS.map(|(name, _)| name);
                 let hint = match nearest(&word, words.into_iter()) {
                     Some(name) => format!("did you mean `{name}`?"),
-                    None => format!("it is one of: {}", words.join(", ")),
+                    None => format!("it is one of: {}, hold DURATION", words.join(", ")),
                 };
                 let what = format!("has `{}` for the code {number}", word.escape_debug());
                 return Err(Invalid::new(what).hint(hint));
             };
-            codes.insert(number, *meaning);
+            codes.insert(number, meaning);
         }
         Ok(codes)
     }
 
     fn show(&self) -> String {
-        let word = |meaning: Meaning| MEANINGS.iter().find(|(_, m)| *m == meaning);
-        let written: BTreeMap<String, &str> = self
+        let word = |meaning: Meaning| match meaning {
+            Meaning::Hold(after) => Some(format!("{HOLD}{}", after.show())),
+            _ => {
+                let known = MEANINGS.iter().find(|(_, m)| *m == meaning);
+                known.map(|(word, _)| (*word).to_owned())
+            }
+        };
+        let written: BTreeMap<String, String> = self
             .iter()
-            .filter_map(|(code, meaning)| Some((code.to_string(), word(*meaning)?.0)))
+            .filter_map(|(code, meaning)| Some((code.to_string(), word(*meaning)?)))
             .collect();
         serde_json::to_string(&written).unwrap_or_default()
     }
@@ -104,7 +116,9 @@ impl Value for BTreeMap<u8, Meaning> {
         let words = MEANINGS.map(|(word, _)| word);
         json!({
             "type": "object",
-            "patternProperties": { "^[0-9]{1,3}$": schema::words(&words) },
+            "patternProperties": {
+                "^[0-9]{1,3}$": { "anyOf": [schema::words(&words), schema::text(&format!("^{HOLD}.+$"))] },
+            },
             "additionalProperties": false,
         })
     }
@@ -155,7 +169,8 @@ mod tests {
 
     #[test]
     fn exit_codes_are_added_to_the_usual_ones() {
-        let table = BTreeMap::<u8, Meaning>::parse(r#"{"3":"drop","75":"fail"}"#).unwrap();
+        let table =
+            BTreeMap::<u8, Meaning>::parse(r#"{"3":"drop","75":"fail","99":"hold 5m"}"#).unwrap();
         assert_eq!(
             BTreeMap::<u8, Meaning>::parse(&table.show()),
             Ok(table.clone())
@@ -166,6 +181,7 @@ mod tests {
         assert_eq!(meaning(3), Some(Meaning::Drop));
         assert_eq!(meaning(65), Some(Meaning::Drop));
         assert_eq!(meaning(75), Some(Meaning::Fail));
+        assert_eq!(meaning(99), Some(Meaning::Hold(Duration::from_secs(300))));
         assert_eq!(meaning(1), None);
     }
 

@@ -81,9 +81,20 @@ impl Import {
 
     /// Whether its calls belong to one message without naming it: a batch cannot have it.
     pub(crate) fn belongs_to_one_message(&self) -> bool {
-        ["publish", KEY_VALUE, "journal"]
+        let is_granted = ["publish", KEY_VALUE, "journal"]
             .map(Need::Grant)
-            .contains(&self.need)
+            .contains(&self.need);
+        is_granted || self.is(FLOW)
+    }
+
+    /// Whether its calls hold messages.
+    pub(crate) fn holds(&self) -> bool {
+        self.is(FLOW) || self.is(BATCH_FLOW)
+    }
+
+    /// Whether it is this interface, in some version.
+    fn is(&self, interface: &str) -> bool {
+        self.name.split('@').next() == Some(interface)
     }
 
     /// Whether it belongs to the network: the grant `tcp` opens it.
@@ -128,6 +139,10 @@ impl fmt::Display for Import {
     }
 }
 
+/// Holds of messages, and those of handlers of batches, whose calls name a message.
+pub(crate) const FLOW: &str = "hostler:handler/flow";
+pub(crate) const BATCH_FLOW: &str = "hostler:handler/batch-flow";
+
 /// Log events with a level. Like stdout, every handler has it.
 pub(crate) const LOGGING: &str = "wasi:logging/logging";
 pub(crate) const LOGGING_VERSION: &str = "0.1.0-draft";
@@ -157,7 +172,9 @@ fn need(name: &str) -> Need {
         {
             Need::Nothing
         }
-        "hostler:handler/types" | "hostler:handler/delivery" if version.starts_with("1.") => {
+        "hostler:handler/types" | "hostler:handler/delivery" | FLOW | BATCH_FLOW
+            if version.starts_with("1.") =>
+        {
             Need::Nothing
         }
         LOGGING if version == LOGGING_VERSION => Need::Nothing,

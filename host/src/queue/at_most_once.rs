@@ -26,6 +26,7 @@ use super::{
 };
 use crate::calls::words::reply_of;
 use crate::calls::{Replies, complete};
+use crate::delivery::hold::Held;
 use crate::delivery::message::DeliveryId;
 use crate::outgoing::Outlets;
 use crate::outgoing::effects::{self, Source as Effects};
@@ -214,6 +215,7 @@ impl<S: Source> AtMostOnce<S> {
             raw: Raw::Value(value.bytes),
             defect: decoded.defect,
             is_duplicate: false,
+            held: Held::default(),
         }
     }
 }

@@ -43,6 +43,8 @@ pub struct Report {
     pub delayed: u64,
     /// Until the first of them is due, in milliseconds.
     pub next_due_ms: Option<u64>,
+    /// Messages that their handler has held, and that are not settled. Of a list, only the values say so: not known.
+    pub on_hold: Option<u64>,
     /// Entries in the dead-letter queue, if one is named.
     pub dead_letters: Option<u64>,
     /// Messages that have a journal.
@@ -69,6 +71,7 @@ impl Report {
             oldest_pending: self.oldest_pending_ms.map(Duration::from_millis),
             orphans: gone.map(|consumer| consumer.pending).sum(),
             parked: self.delayed,
+            on_hold: self.on_hold.unwrap_or_default(),
             dead_letters: self.dead_letters,
             ..Observation::default()
         }
@@ -181,6 +184,10 @@ async fn look(
             .map(|(_, ms)| now_ms.saturating_sub(ms)),
         delayed: accepted_count(delayed)? + accepted_count(published)?,
         next_due_ms,
+        on_hold: match link.count("ZCARD", &keys::held(key, group)).await {
+            Err(error) if error.is_missing_right() => None,
+            held => Some(held?),
+        },
         dead_letters: match dead_letter {
             Some(_) => Some(accepted_count(dead_letters)?),
             None => None,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::delivery::effect::Effects;
+use crate::delivery::hold::Held;
 pub use crate::delivery::ledger::{Origin, Reply, SettleAction};
 use crate::delivery::message::{DeliveryId, Message};
 use crate::outgoing::effects::Acting;
@@ -46,6 +47,8 @@ pub struct Claim {
     pub origin: Origin,
     /// The count that Redis keeps for it.
     pub native: u32,
+    /// Its holds so far.
+    pub held: Held,
     /// Starts charged before it came to this queue (its retry-count headers).
     pub header: u32,
     /// When it expires, in epoch milliseconds, if only the queue can tell: a value of a list does not
@@ -234,6 +237,8 @@ pub struct Observation {
     pub orphans: u64,
     /// Parked deliveries and messages published for later.
     pub parked: u64,
+    /// Messages that their handler has held, and that are not settled; 0 where that is not known.
+    pub on_hold: u64,
     /// Entries in the dead-letter queue.
     pub dead_letters: Option<u64>,
     /// Messages in outboxes, on their way to other slots.

@@ -278,6 +278,12 @@ pub(super) fn stream(options: &StreamOptions, is_cluster: bool) -> Vec<Need> {
     need("ZRANGE", &[&parked, "0", "0"]);
     need("ZRANGEBYSCORE", &[&parked, "0", "1"]);
     need("ZCARD", &[&parked]);
+    let held = keys::held(&options.key, &options.group);
+    need("ZADD", &[&held, "1", "0-1"]);
+    need("ZREM", &[&held, "0-1"]);
+    need("ZSCORE", &[&held, "0-1"]);
+    need("ZCARD", &[&held]);
+    need("ZRANGE", &[&held, "0", "0"]);
     let late = keys::late(&options.key, &options.group);
     need("ZADD", &[&late, "1", "0-1"]);
     need("ZREM", &[&late, "0-1"]);

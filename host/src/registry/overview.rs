@@ -95,6 +95,8 @@ pub struct QueueSeen {
     pub delayed: u64,
     /// Messages that have a journal.
     pub journals: u64,
+    /// Messages that their handler has held, and that are not settled.
+    pub on_hold: Option<u64>,
     /// Attempts that ended in a second lately, on all hosts.
     pub attempts_per_second: Option<f64>,
     /// Attempts that run now.
@@ -168,6 +170,7 @@ pub async fn look(link: &Arc<Link>, queue: &Listed) -> (QueueSeen, Vec<HostSeen>
         oldest_pending_ms: report.oldest_pending_ms,
         delayed: report.delayed,
         journals: report.journals,
+        on_hold: report.on_hold,
         attempts_per_second: rates.reduce(|a, b| a + b),
         in_flight: hosts.iter().map(|host| host.in_flight).sum(),
         run_ms: hosts.iter().filter_map(|host| host.run_ms).reduce(f64::max),

@@ -8,12 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use redis::cmd;
+use redis::{Value, cmd};
 use serde::Serialize;
 
 use crate::dead_letter::{DeadLetters, Entry, Filter};
 use crate::delivery::declared::declared;
 use crate::delivery::effect::CORRELATION_ID;
+use crate::delivery::hold::Held;
 use crate::delivery::message::{Headers, RETRY_COUNT};
 use crate::delivery::text::hex;
 use crate::queue::journal::{Recorded, recorded};
@@ -26,6 +27,7 @@ use crate::wire::dead_letter as header;
 use crate::wire::decoded::message_id;
 use crate::wire::entry_id::parse_entry_id;
 use crate::wire::frame;
+use crate::wire::held;
 use crate::wire::journal;
 use crate::wire::keys;
 use crate::wire::list::{self, Framing};
@@ -64,6 +66,10 @@ pub struct Found {
     pub due_ms: Option<u64>,
     /// Starts charged to it so far.
     pub attempts: Option<u64>,
+    /// How often its handler has held it: these starts are not charged.
+    pub holds: u32,
+    /// When the first of these holds ended, in epoch milliseconds.
+    pub held_since_ms: Option<u64>,
     /// Why it died.
     pub reason: Option<String>,
     /// Text for people about that.
@@ -78,6 +84,13 @@ pub struct Found {
     pub journal: Vec<Recorded>,
     /// It follows from the message that was asked for.
     pub is_follow_up: bool,
+}
+
+impl Found {
+    fn held(&mut self, held: Held) {
+        self.holds = held.count;
+        self.held_since_ms = (held.count > 0).then_some(held.since_ms);
+    }
 }
 
 declared! {
@@ -200,6 +213,8 @@ impl Search {
             idle_ms: None,
             due_ms: None,
             attempts: headers.find_number(RETRY_COUNT),
+            holds: 0,
+            held_since_ms: None,
             reason: None,
             detail: None,
             died_ms: None,
@@ -279,24 +294,35 @@ impl Search {
         let idle = reply::count(COMMAND, &idle)?;
         let count = reply::count(COMMAND, &count)?;
         let is_parked = consumer == PARKED_CONSUMER;
+        let score = async |set: String| {
+            let mut score = cmd("ZSCORE");
+            self.link.call(COMMAND, score.arg(set).arg(entry)).await
+        };
         let (state, due) = match is_parked {
             true => {
-                let mut score = cmd("ZSCORE");
-                score.arg(keys::parked(&queue.queue, group)).arg(entry);
-                let score = self.link.call(COMMAND, &score).await?;
+                let score = score(keys::parked(&queue.queue, group)).await?;
                 (Stage::Delayed, reply::score(COMMAND, &score).ok())
             }
             false => (Stage::Held, None),
         };
         let journal = keys::journal(&queue.queue, group, entry);
         let journal = self.journal(&journal, carried).await?;
+        let held = match score(keys::held(&queue.queue, group)).await {
+            Err(error) if error.is_missing_right() => Held::default(),
+            held => match held? {
+                Value::Nil => Held::default(),
+                score => held::of_score(reply::exact_score(COMMAND, &score)?),
+            },
+        };
         if let Some(found) = self.found(queue, &queue.queue, state, what, headers) {
             found.journal = journal;
             found.entry = Some(entry.to_owned());
             found.host = (!is_parked).then_some(consumer);
             found.idle_ms = (!is_parked).then_some(idle);
             found.due_ms = due;
+            let count = count.saturating_sub(held.count.into());
             found.attempts = Some(count + found.attempts.unwrap_or_default());
+            found.held(held);
         }
         Ok(())
     }
@@ -423,6 +449,11 @@ impl Search {
         };
         found.journal = journal;
         found.entry = token.map(str::to_owned);
+        if queue.kind == ListedKind::List
+            && let Some(held) = headers.find_str(header::HELD)
+        {
+            found.held(held::of_header(held));
+        }
         Ok(Some(found))
     }
 

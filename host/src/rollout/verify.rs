@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::compiler;
 use crate::delivery::declared::declared;
+use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
@@ -148,9 +149,10 @@ fn step(error: &LoadError) -> Step {
         | LoadError::OtherVersion { .. }
         | LoadError::Ambiguous { .. }
         | LoadError::WrongType { .. } => Step::World,
-        LoadError::NotGranted { .. } | LoadError::Batch { .. } | LoadError::WrongImport { .. } => {
-            Step::Imports
-        }
+        LoadError::NotGranted { .. }
+        | LoadError::Batch { .. }
+        | LoadError::Holds { .. }
+        | LoadError::WrongImport { .. } => Step::Imports,
         LoadError::Program { .. }
         | LoadError::NeedsMore { .. }
         | LoadError::InstanceTooLarge { .. } => Step::Limits,
@@ -228,6 +230,7 @@ async fn run_selftest(sandbox: &Sandbox, number: usize, test: &SelfTest) -> Resu
         trace: Traced::default(),
         began: std::time::Instant::now(),
         journal: None,
+        room: HoldRoom::default(),
     };
     let outcome = sandbox.call(&mut sandbox.slot(), call).await.outcome;
     if test.expect.is_met(&outcome) {

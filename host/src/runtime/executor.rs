@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::clock::Clock;
+use crate::delivery::hold::{HoldLimits, HoldRoom};
 use crate::delivery::ledger::{Event, Time};
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
@@ -63,6 +64,8 @@ pub struct Shared {
     pub logs: LogSink,
     /// The journals of messages, if they have any.
     pub journals: Option<Journals>,
+    /// How often a message may be held, and for how long; `None` = its queue takes nothing back.
+    pub holds: Option<HoldLimits>,
 }
 
 /// A start that comes later after the look for duplicates waits for another look.
@@ -144,8 +147,15 @@ impl Shared {
         began: Instant,
         journal: Option<&'a Arc<Session>>,
     ) -> Call<'a> {
-        let message = &ticket.work.claim.message;
+        let claim = &ticket.work.claim;
+        let message = &claim.message;
         fault_point::reach(Point::Start, message);
+        let room = match self.holds {
+            // Only a message that was held before asks for the time.
+            Some(limits) if claim.held.count == 0 => limits.room(claim.held, 0),
+            Some(limits) => limits.room(claim.held, self.gate.now_ms()),
+            None => HoldRoom::AtMostOnce,
+        };
         Call {
             message,
             attempt,
@@ -155,6 +165,7 @@ impl Shared {
             trace: Traced::default(),
             began,
             journal,
+            room,
         }
     }
 }

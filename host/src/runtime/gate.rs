@@ -81,7 +81,7 @@ impl Gate {
             origin: claim.origin,
             header: claim.header,
             native: claim.native,
-            held: 0,
+            held: claim.held.count,
             turned_away,
             job: Job::new(claim, expires_at_ms),
         }

@@ -134,6 +134,21 @@ impl Reporter {
         let trace = report.trace.or_else(of_message);
         let trace_id = trace.as_ref().map(Trace::trace_id);
         let span_id = trace.as_ref().map(Trace::span_id);
+        if let Some(Err(reason)) = &report.hold {
+            self.metrics.holds_refused.inc();
+            if let Some(suppressed) = self.message_line("hold-refused") {
+                warn!(
+                    message_id = message_id(),
+                    attempt,
+                    reason,
+                    handler,
+                    trace_id,
+                    span_id,
+                    suppressed,
+                    "the message is not held: its attempt is charged"
+                );
+            }
+        }
         let Outcome::Fault(fault) = &report.outcome else {
             let outcome = &report.outcome;
             debug!(
@@ -198,12 +213,22 @@ impl Reporter {
             Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => {
                 self.metrics.acknowledged(1);
             }
-            Closed::Settled(
-                SettleAction::Park { after, .. } | SettleAction::Hold { after, .. },
-            ) => {
+            Closed::Settled(SettleAction::Park { after, .. }) => {
                 let requeue = Disposition::Requeue { delay: after };
                 self.metrics.disposition(&requeue);
                 line!(debug, delay_ms = millis(after), "requeued");
+            }
+            Closed::Settled(SettleAction::Hold { after, .. }) => {
+                let requeue = Disposition::Requeue { delay: after };
+                self.metrics.disposition(&requeue);
+                self.metrics.holds.inc();
+                let holds = job.claim.held.count.saturating_add(1);
+                line!(
+                    debug,
+                    delay_ms = millis(after),
+                    holds,
+                    "held: its start is not charged"
+                );
             }
             Closed::Settled(SettleAction::HandBack { .. }) => {
                 debug!(message_id = id(), "handed back")
@@ -538,6 +563,7 @@ impl Reporter {
         set(&metrics.pending, seen.pending);
         set(&metrics.orphans, seen.orphans);
         set(&metrics.parked, seen.parked);
+        set(&metrics.on_hold, seen.on_hold);
         set(&metrics.dead_letters, seen.dead_letters.unwrap_or(0));
         let oldest = seen.oldest_pending.unwrap_or_default();
         metrics.oldest_pending_seconds.set(oldest.as_secs_f64());

@@ -220,6 +220,10 @@ impl RolloutMonitor {
         let Some(rollout) = &mut self.rollout else {
             return;
         };
+        // It says nothing about the version, and it is not charged.
+        if let Some(Ok(_)) = report.hold {
+            return;
+        }
         let (digest, outcome) = (&report.digest, &report.outcome);
         let fault = match outcome {
             Outcome::Fault(fault) => Some(fault.kind),

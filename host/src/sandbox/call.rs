@@ -18,6 +18,7 @@ use super::worlds::Answer;
 use super::worlds::run::ANSWER;
 use crate::delivery::batch::Pieces;
 use crate::delivery::effect::Effects;
+use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::text::truncated;
@@ -46,6 +47,8 @@ pub struct Call<'a> {
     pub began: Instant,
     /// The journal of the message, if it has one.
     pub journal: Option<&'a Arc<Session>>,
+    /// How long the message may be held.
+    pub room: HoldRoom,
 }
 
 /// The result of an attempt at one message.
@@ -67,6 +70,8 @@ pub struct Report {
     pub effects: Option<Arc<Effects>>,
     /// How many effects an attempt held that did not ack: they never happen.
     pub discarded: usize,
+    /// The hold of an attempt that wants its message again, if it has asked for one: how long, or why there is none.
+    pub hold: Option<Result<Duration, String>>,
     /// The end of the log of an attempt that did not ack, if it wrote anything.
     pub log: Option<Arc<str>>,
     /// What the handler told of its failure on stderr, if it wants the message again: bounded and printable.
@@ -87,6 +92,7 @@ impl Report {
             log_bytes_dropped: 0,
             effects: None,
             discarded: 0,
+            hold: None,
             log: None,
             told: None,
             trace: None,
@@ -117,12 +123,18 @@ impl BatchReport {
 
     /// The report on the message at this place of the call, which has this outcome. Only an ack has effects.
     pub fn on(&mut self, place: usize, outcome: Outcome) -> Report {
-        let effects = self.effects.get(place).filter(|all| !all.is_empty());
+        let effects = self.effects.get(place);
+        let hold = match outcome {
+            Outcome::NackRequeue(_) => effects.and_then(|all| all.held().cloned()),
+            _ => None,
+        };
+        let effects = effects.filter(|all| !all.is_empty());
         let acts = outcome == Outcome::Ack;
         let held = effects.map_or(0, |all| all.publications().len() + all.written().len());
         Report {
             effects: effects.filter(|_| acts).map(Arc::clone),
             discarded: if acts { 0 } else { held },
+            hold,
             log: self.all.log.clone().filter(|_| !acts),
             log_bytes_dropped: self.take_dropped(),
             outcome,
@@ -315,10 +327,12 @@ impl Attempt {
     fn new(calls: &[Call<'_>], deadline: Instant, shared: &Shared) -> Self {
         let call = calls.first().expect("a call has a message");
         let headers = &call.message.headers;
-        let may_act = shared.grants.publish.is_some() || shared.grants.key_value.is_some();
+        let may_act =
+            shared.holds || shared.grants.publish.is_some() || shared.grants.key_value.is_some();
         let acting = |call: &Call<'_>| Acting {
             message: call.message.clone(),
             effects: Effects::new(&shared.budget),
+            room: call.room,
         };
         Self {
             message_id: Arc::clone(&call.message.id),

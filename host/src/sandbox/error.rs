@@ -78,6 +78,12 @@ pub enum LoadError {
     )]
     NoHandler(Vec<String>),
 
+    /// The component holds messages, by this interface, and its queue takes none back.
+    #[error(
+        "imports {0}, and this queue takes no message back: serve a stream or a list with `reliable = true`"
+    )]
+    Holds(String),
+
     /// A program cannot be run as the settings say: the setting, and what to do.
     #[error("is a program, and {0}")]
     Program(String),

@@ -24,6 +24,7 @@ use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
 use super::program::{self, ExitCodes, Program, Unpublished};
 use crate::delivery::effect::{Budget, Effects, Publication};
+use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::trace::{AttemptSpan, StepKind, Trace};
 use crate::grants::Grants;
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) grants: Grants,
     /// Counts the unconfirmed effects of all instances.
     pub(crate) budget: Budget,
+    /// Whether it may hold messages: it imports what it takes, or is a program.
+    pub(crate) holds: bool,
     /// For a program: how it is called, and which exit codes it can have.
     pub(crate) program: Option<(Program, ExitCodes)>,
 }
@@ -84,6 +87,8 @@ pub(crate) struct Attempt {
 pub(crate) struct Acting {
     pub(crate) message: Message,
     pub(crate) effects: Effects,
+    /// How long it may be held.
+    pub(crate) room: HoldRoom,
 }
 
 impl Attempt {
@@ -322,12 +327,20 @@ impl Host {
                 .or(self.attempt.trace),
             ..publication
         };
-        let Acting { message, effects } = self.attempt.acting(index)?;
+        let Acting {
+            message, effects, ..
+        } = self.attempt.acting(index)?;
         let published = effects.publish(outlets, &shared.limits.effects, message, publication);
         if let Some(recording) = recording {
             recording.end(published.as_ref().err().map(|_| "refused"));
         }
         published
+    }
+
+    /// Hold the message at this place of the call, if its attempt wants it again.
+    pub(crate) fn hold(&mut self, index: u32, ms: u64) -> Result<(), String> {
+        let acting = self.attempt.acting(index)?;
+        acting.effects.hold(acting.room, ms)
     }
 
     /// The effects so far of the message at this place of the call.

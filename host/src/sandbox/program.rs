@@ -2,6 +2,7 @@
 //! What they get, and what their exit codes mean. `worlds::run` runs them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use hostler_components::program::EXIT;
 use serde::Serialize;
@@ -19,6 +20,8 @@ pub enum Meaning {
     Ack,
     /// It wants the message again, after the backoff of the queue.
     NackRequeue,
+    /// It wants the message again after this time, uncharged.
+    Hold(Duration),
     /// It does not want the message again. The last line of stderr is the reason.
     Drop,
     /// The attempt has failed.
@@ -62,7 +65,8 @@ pub enum ExitCodes {
     #[serde(rename = "all")]
     All,
     /// Only success and failure: `wasi:cli/exit#exit` passes on no more. A program that fails may say more
-    /// in its last line on stderr: `hostler: nack`, `hostler: nack 5s` or `hostler: drop <reason>`.
+    /// in its last line on stderr: `hostler: nack`, `hostler: nack 5s`, `hostler: hold 5s` or
+    /// `hostler: drop <reason>`.
     #[serde(rename = "0-1")]
     ZeroOrOne,
 }

@@ -48,6 +48,8 @@ pub struct Settings {
     pub reuse_idle: Duration,
     /// The operator's grants.
     pub grants: Grants,
+    /// Whether the queue takes messages back: then the handler may hold them.
+    pub takes_back: bool,
     /// How a program is called.
     pub program: Program,
     /// The memory allocation of instances.
@@ -74,6 +76,7 @@ impl Default for Settings {
             reuse_memory: None,
             reuse_idle: Duration::from_secs(60),
             grants: Grants::default(),
+            takes_back: true,
             program: Program::default(),
             allocation: Allocation::default(),
             snapshot: true,

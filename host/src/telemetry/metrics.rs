@@ -226,6 +226,11 @@ metrics! {
     /// Records that the attempt has not used that acknowledged its message.
     pub journal_unused: Counter;
 
+    /// Attempts that ended with a hold of their message, and are not charged.
+    pub holds: Counter;
+    /// Holds that a handler asked for and did not get: too many, too long, or after effects. These attempts are charged.
+    pub holds_refused: Counter;
+
     /// Handlers swapped in.
     pub swaps: Counter;
     /// New versions that were refused, by the step of their verification.
@@ -258,6 +263,8 @@ metrics! {
     pub orphans: Gauge;
     /// Deliveries parked for later, which no host holds.
     pub parked: Gauge;
+    /// Messages that were held by their handler, and are not settled.
+    pub on_hold: Gauge;
     /// Entries in the dead-letter queue.
     pub dead_letters: Gauge;
     /// Messages in the outboxes of the queue: acknowledged, and on their way to other slots.

@@ -344,7 +344,8 @@ macro_rules! whole_numbers {
 whole_numbers!(
     NonZeroU32: "positive integer" up to NonZeroU32::MAX,
     NonZeroU64: "positive integer" up to ENTRIES_MAX,
-    u64: "integer" up to u64::MAX
+    u64: "integer" up to u64::MAX,
+    u32: "integer" up to u32::MAX
 );
 
 impl Value for f64 {

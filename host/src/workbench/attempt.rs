@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use crate::config::Value;
+use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::Message;
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::Outcome;
@@ -38,6 +39,7 @@ pub async fn call(
         trace: Traced::default(),
         began: std::time::Instant::now(),
         journal: Some(&session),
+        room: HoldRoom::default(),
     };
     let report = sandbox.call(slot, call).await;
     session.settled().await;
@@ -52,6 +54,13 @@ pub struct Verdict<'a> {
     /// The delay that the handler asks for.
     #[serde(rename = "delay_ms", serialize_with = "as_millis")]
     pub delay: Option<Duration>,
+    /// How long the message is held, uncharged.
+    #[serde(
+        rename = "hold_ms",
+        serialize_with = "as_millis",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub hold: Option<Duration>,
     /// The handler's reason, or the detail of the fault.
     pub reason: Option<&'a str>,
     /// The kind of fault.
@@ -63,6 +72,15 @@ fn as_millis<S: Serializer>(delay: &Option<Duration>, serializer: S) -> Result<S
 }
 
 impl<'a> Verdict<'a> {
+    /// The outcome of this report, with its hold.
+    pub fn of(report: &'a Report) -> Self {
+        let hold = report.hold.as_ref();
+        Self {
+            hold: hold.and_then(|hold| hold.as_ref().ok().copied()),
+            ..Self::new(&report.outcome)
+        }
+    }
+
     /// This outcome.
     pub fn new(outcome: &'a Outcome) -> Self {
         let plain = |outcome| Self {
@@ -94,7 +112,9 @@ impl fmt::Display for Verdict<'_> {
         if let Some(fault) = self.fault {
             write!(f, " ({fault})")?;
         }
-        if let Some(delay) = self.delay {
+        if let Some(hold) = self.hold {
+            write!(f, ", held for {}: not charged", hold.show())?;
+        } else if let Some(delay) = self.delay {
             write!(f, " after {}", delay.show())?;
         }
         if let Some(reason) = self.reason {

@@ -16,6 +16,7 @@ use guests::{Export, HANDLE, HANDLE_BATCH};
 use hostler::delivery::attempt::{Accounting, DeliveryLimit};
 use hostler::delivery::backoff::Backoff;
 use hostler::delivery::batch::{Pieces, starts_max};
+use hostler::delivery::hold::{HoldLimits, HoldRoom};
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
 use hostler::delivery::policy::{
@@ -249,6 +250,7 @@ impl Rig {
             trace: Traced::default(),
             began: std::time::Instant::now(),
             journal: None,
+            room: HoldRoom::default(),
         }
     }
 
@@ -287,7 +289,7 @@ impl Rig {
                         cap,
                         accounting: Accounting::Lazy,
                         at_most_once: false,
-                        holds_max: 0,
+                        holds: HoldLimits::default(),
                     },
                     on_cap: OnCap::DeadLetter,
                     on_fault,

@@ -15,6 +15,7 @@ mod pubsub;
 pub(crate) mod queue_connection;
 mod queue_contract;
 mod queue_faults;
+mod queue_hold;
 mod queue_journal;
 mod queue_lost_replies;
 pub(crate) mod queue_scene;

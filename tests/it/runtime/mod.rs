@@ -5,6 +5,7 @@ mod e2e_crash;
 mod e2e_delay;
 mod e2e_drain;
 mod e2e_group;
+mod e2e_hold;
 mod e2e_lease;
 mod e2e_load;
 mod e2e_log;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hostler::delivery::hold::HoldRoom;
 use hostler::delivery::message::Message;
 use hostler::delivery::outcome::{FaultKind, Outcome};
 use hostler::delivery::trace::Traced;
@@ -104,6 +105,7 @@ async fn rust_batch_answers_each_message_alone_and_all_in_one_call() {
             trace: Traced::default(),
             began: std::time::Instant::now(),
             journal: None,
+            room: HoldRoom::default(),
         })
         .collect();
     let report = rig.sandbox.call_batch(&mut rig.slot, &calls).await;

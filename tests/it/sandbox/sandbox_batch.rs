@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hostler::delivery::hold::HoldRoom;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::{Fault, FaultKind, Outcome};
 use hostler::delivery::trace::Traced;
@@ -34,6 +35,7 @@ async fn batch(rig: &mut Rig, bodies: &[&str]) -> BatchReport {
             trace: Traced::default(),
             began: std::time::Instant::now(),
             journal: None,
+            room: HoldRoom::default(),
         })
         .collect();
     let call = rig.sandbox.call_batch(&mut rig.slot, &calls);
@@ -187,6 +189,7 @@ async fn in_a_batch_traces_are_only_in_the_headers_of_their_messages() {
         trace: Traced::default(),
         began: std::time::Instant::now(),
         journal: None,
+        room: HoldRoom::default(),
     };
     let calls = [call(&first), call(&second)];
     let report = rig.sandbox.call_batch(&mut rig.slot, &calls).await;

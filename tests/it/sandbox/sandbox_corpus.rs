@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hostler::delivery::hold::HoldRoom;
 use hostler::delivery::outcome::Outcome;
 use hostler::delivery::trace::Traced;
 use hostler::sandbox::{Call, LogSink, Sandbox, Settings, World};
@@ -52,6 +53,7 @@ async fn a_batch_handler_of_the_first_release_still_runs() {
         trace: Traced::default(),
         began: std::time::Instant::now(),
         journal: None,
+        room: HoldRoom::default(),
     };
     let report = rig.sandbox.call_batch(&mut rig.slot, &[call; 100]).await;
     assert_eq!(report.answer.unwrap(), vec![Outcome::Ack; 100]);

@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use hostler::delivery::hold::HoldRoom;
 use hostler::delivery::message::{Headers, Message};
 use hostler::delivery::outcome::Outcome;
 use hostler::delivery::trace::Traced;
@@ -291,6 +292,7 @@ fn to_the_log(message: &Message) -> Call<'_> {
         trace: Traced::default(),
         began: std::time::Instant::now(),
         journal: None,
+        room: HoldRoom::default(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! the count that Redis keeps for its delivery (*native count*), and the starts charged before it
 //! came to this queue (*header*). `docs/attempts.md` explains the rules.
 
+use crate::delivery::hold::HoldLimits;
 use crate::delivery::rules::Rule;
 
 /// How starts are counted.
@@ -28,8 +29,8 @@ pub struct DeliveryLimit {
     pub accounting: Accounting,
     /// The queue forgets what it hands out: a message starts once, and cannot go back.
     pub at_most_once: bool,
-    /// How often a message may be held. Beyond that, a hold is charged like any other failure.
-    pub holds_max: u32,
+    /// How often a message may be held, and for how long.
+    pub holds: HoldLimits,
 }
 
 /// The counts of one delivery.
@@ -120,7 +121,7 @@ impl DeliveryLimit {
 
     /// Whether a start with these counts may end with another hold.
     pub fn may_hold(&self, counts: AttemptCounts) -> bool {
-        !self.at_most_once && counts.held < self.holds_max && Rule::HoldsAreFree.holds()
+        !self.at_most_once && counts.held < self.holds.max && Rule::HoldsAreFree.holds()
     }
 
     /// The starts charged to a message so far, including those of its header.
@@ -326,7 +327,7 @@ mod tests {
             cap,
             accounting,
             at_most_once: false,
-            holds_max: 0,
+            holds: HoldLimits::default(),
         })
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::declared::headers;
+use super::hold::HoldRoom;
 use super::key_value::{KeyRules, Keys, Seen, Written};
 use super::message::{
     Headers, MESSAGE_ID, Message, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT, TRACEPARENT, TRACESTATE,
@@ -125,6 +126,8 @@ pub struct Effects {
     keys: Keys,
     bytes: usize,
     budget: Budget,
+    /// What became of the last call that asked for a hold.
+    hold: Option<Result<Duration, String>>,
     /// Redis has acknowledged the message without them.
     is_void: AtomicBool,
     /// How many of them are written, where the next one was refused.
@@ -167,9 +170,33 @@ impl Effects {
             keys: Keys::default(),
             bytes: 0,
             budget: budget.clone(),
+            hold: None,
             is_void: AtomicBool::new(false),
             written: AtomicUsize::new(0),
         }
+    }
+
+    /// Hold the message: a `nack-requeue` brings it again after so many milliseconds, uncharged. A later call
+    /// replaces this one.
+    ///
+    /// # Errors
+    /// There is no room for the hold, or the attempt has effects already: a text for the guest.
+    pub fn hold(&mut self, room: HoldRoom, ms: u64) -> Result<(), String> {
+        let held = match self.publications.is_empty() && self.keys.written.is_empty() {
+            true => room.take(ms),
+            false => Err(
+                "the attempt has published or written a key, which happens with an acknowledgement only: hold before that, \
+                 or not at all"
+                    .to_owned(),
+            ),
+        };
+        self.hold.insert(held).clone().map(drop)
+    }
+
+    /// What became of the last call that asked for a hold: how long it lasts, or why there is none. `None` = there was no
+    /// such call.
+    pub fn held(&self) -> Option<&Result<Duration, String>> {
+        self.hold.as_ref()
     }
 
     /// Whether there are none.
@@ -279,7 +306,7 @@ impl Effects {
                 "at most {most} messages may follow from one message, through all handlers, and {left} are left for this one"
             ));
         }
-        self.hold(limits, 0, publication.bytes())?;
+        self.keep(limits, 0, publication.bytes())?;
         self.follow_ups = left;
         self.publications.push(publication);
         Ok(())
@@ -304,7 +331,7 @@ impl Effects {
         if before.is_none() {
             self.check_count(limits)?;
         }
-        self.hold(limits, before.unwrap_or(0), written.bytes(&key))?;
+        self.keep(limits, before.unwrap_or(0), written.bytes(&key))?;
         self.keys.written.insert(key, written);
         Ok(())
     }
@@ -316,7 +343,7 @@ impl Effects {
     /// The bound that is reached: a text for the guest.
     pub fn saw(&mut self, limits: &EffectLimits, key: String, seen: Seen) -> Result<(), String> {
         if !self.keys.seen.contains_key(&key) {
-            self.hold(limits, 0, seen.bytes(&key))?;
+            self.keep(limits, 0, seen.bytes(&key))?;
             self.keys.seen.insert(key, seen);
         }
         Ok(())
@@ -330,6 +357,9 @@ impl Effects {
     }
 
     fn check_count(&self, limits: &EffectLimits) -> Result<(), String> {
+        if let Some(Ok(_)) = self.hold {
+            return Err("the attempt holds its message, so it acknowledges nothing".to_owned());
+        }
         let most = limits.count;
         match self.publications.len() + self.keys.written.len() < most {
             true => Ok(()),
@@ -339,8 +369,8 @@ impl Effects {
         }
     }
 
-    /// Hold so many bytes more, and so many fewer.
-    fn hold(&mut self, limits: &EffectLimits, fewer: usize, more: usize) -> Result<(), String> {
+    /// Keep so many bytes more, and so many fewer.
+    fn keep(&mut self, limits: &EffectLimits, fewer: usize, more: usize) -> Result<(), String> {
         let after = (self.bytes - fewer).saturating_add(more);
         if after > limits.bytes {
             let most = limits.bytes;

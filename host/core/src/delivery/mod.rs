@@ -11,6 +11,7 @@
 //! - [`policy`]: [`policy::decide`], which turns an outcome into a disposition.
 //! - [`backoff`]: how long something that failed waits.
 //! - [`effect`]: what an attempt publishes and writes with its acknowledgement.
+//! - [`hold`]: messages that come again later, uncharged.
 //! - [`journal`]: the recorded answers to calls of a message.
 //! - [`key_value`]: the keys of a handler.
 //! - [`death`]: the history that a dead letter carries, and cycles.
@@ -25,6 +26,7 @@ pub mod batch;
 pub mod death;
 pub mod declared;
 pub mod effect;
+pub mod hold;
 pub mod journal;
 pub mod key_value;
 pub mod ledger;

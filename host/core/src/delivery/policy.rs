@@ -331,6 +331,7 @@ fn reason_of(kind: FaultKind) -> Reason {
 mod tests {
     use super::*;
     use crate::delivery::attempt::Accounting;
+    use crate::delivery::hold::HoldLimits;
     use crate::delivery::outcome::Fault;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -364,7 +365,7 @@ mod tests {
                                     cap,
                                     accounting,
                                     at_most_once: false,
-                                    holds_max: 0,
+                                    holds: HoldLimits::default(),
                                 },
                                 on_cap,
                                 on_fault,

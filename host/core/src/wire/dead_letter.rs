@@ -56,6 +56,9 @@ headers! {
     /// On a reliable list: how many hosts died while they held the message. It has no effect in a message
     /// that a producer wrote.
     CRASHES = "x-hostler-crashes";
+    /// On a reliable list: how often the message was held, and when the first hold ended, in epoch milliseconds. Hosts write it where
+    /// they put a message back.
+    HELD = "x-hostler-held";
     /// On a reliable list: the token that the message had first. Its journal is called so. Hosts write it where they put a
     /// message back, or take it over.
     JOURNAL = "x-hostler-journal";
@@ -66,7 +69,7 @@ headers! {
 
 /// Headers of the original that are not copied. Each of them is either written anew, or belongs to
 /// one delivery, one queue or one replay only.
-const OWNED: [&str; 19] = [
+const OWNED: [&str; 20] = [
     REASON,
     DETAIL,
     SOURCE,
@@ -83,6 +86,7 @@ const OWNED: [&str; 19] = [
     REDIS_DELIVERY_COUNT,
     REDIS_IDLE_MS,
     CRASHES,
+    HELD,
     JOURNAL,
     ONLY_GROUP,
     FRAMING,

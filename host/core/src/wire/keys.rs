@@ -82,6 +82,8 @@ macro_rules! own_keys {
 own_keys! {
     /// The ZSET of a stream's parked deliveries in one group, with their due times.
     parked(group) = "parked";
+    /// The ZSET of the deliveries of one group that were held, with the time of the first hold and the number of holds.
+    held(group) = "held";
     /// The ZSET of the fences of a group's hosts, by consumer. A fence is the number of a call that
     /// voids all requests that its host sent before.
     fences(group) = "fences";

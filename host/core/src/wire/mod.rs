@@ -9,6 +9,7 @@
 //! - [`keys`]: the names of the keys that belong to a queue.
 //! - [`dead_letter`]: the content of a dead letter, and the headers that the host owns.
 //! - [`death`]: the header `x-death`.
+//! - [`held`]: how often a message was held.
 //! - [`journal`]: a record of a journal.
 //! - [`line`]: a message as one line of JSON, for export and publish.
 
@@ -22,6 +23,7 @@ pub mod delayed;
 pub mod entry_id;
 pub mod envelope;
 pub mod frame;
+pub mod held;
 pub mod journal;
 pub mod keys;
 pub mod line;

@@ -11,6 +11,7 @@ pub(super) mod development;
 pub(super) mod failures;
 pub(super) mod grants;
 pub(super) mod handler;
+pub(super) mod hold;
 pub(super) mod journal;
 pub(super) mod limits;
 pub(super) mod process;
@@ -52,13 +53,14 @@ macro_rules! section {
 use section;
 
 /// Every setting.
-pub static SECTIONS: [&Section; 14] = [
+pub static SECTIONS: [&Section; 15] = [
     &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
     &program::SECTION,
     &swap::SECTION,
     &failures::SECTION,
+    &hold::SECTION,
     &dead_letters::SECTION,
     &dedup::SECTION,
     &limits::SECTION,
@@ -99,7 +101,7 @@ pub fn live_keys() -> String {
     keys.join(", ")
 }
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The numbers from 1 to this one.
 fn up_to(high: u32) -> (NonZeroU32, NonZeroU32) {

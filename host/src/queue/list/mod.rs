@@ -20,7 +20,7 @@ use super::dead_letter_queue::DeadLetterQueue;
 use super::journal::{self, Increment, Journal, Journals, Written as Noted};
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Relayed, Repair, Repaired,
-    Reply, Rules, Settlement, Sweep, Taken, inspect,
+    Reply, Rules, SettleAction, Settlement, Sweep, Taken, inspect,
 };
 use crate::calls::copy;
 use crate::calls::words::{refused, word_reply};
@@ -301,19 +301,19 @@ impl ListQueue {
     /// Where a delivery goes back, and its value there.
     fn destination(&self, settlement: &Settlement) -> Result<(String, Written), list::Error> {
         let (claim, has_run) = (&settlement.claim, settlement.has_run);
-        let back = match settlement.action.parking() {
-            Some((keep, after)) => match self.values.back(claim, keep, has_run)? {
-                Back::Charged(written) if !after.is_zero() => {
-                    return Ok((millis_up(after).to_string(), written));
-                }
-                back => back,
-            },
+        let (keep, after) = settlement.action.parking().unwrap_or_default();
+        let back = match settlement.action {
+            SettleAction::Hold { attempt, .. } => self.values.held(claim, attempt)?,
             // The mark of a suspect is in its value: it may go back.
-            None => match self.values.back(claim, 0, has_run)? {
+            SettleAction::Leave { .. } => match self.values.back(claim, 0, has_run)? {
                 Back::Unchanged(written) | Back::Charged(written) => Back::Unchanged(written),
             },
+            _ => self.values.back(claim, keep, has_run)?,
         };
         let (end, written) = match back {
+            Back::Charged(written) if !after.is_zero() => {
+                return Ok((millis_up(after).to_string(), written));
+            }
             Back::Charged(written) => ("back", written),
             Back::Unchanged(written) => ("front", written),
         };

@@ -12,6 +12,8 @@
 //! | n starts, a crash | 0 | n | orphan: a suspect |
 //!
 //! Under exact accounting the native count runs one ahead of the starts, as it does on a stream.
+//!
+//! A value says how often it was held, too. Its starts are those that are charged; the native count also has the held ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use bytes::Bytes;
 
 use super::token::{Form, Token};
 use crate::delivery::attempt::Accounting;
+use crate::delivery::hold::Held;
 use crate::delivery::message::{
     EXPIRES_AT, Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
@@ -29,10 +32,10 @@ use crate::delivery::message::{
 use crate::delivery::millis::millis;
 use crate::queue::{Claim, Origin};
 use crate::redis::ServerTime;
-use crate::wire::dead_letter::{CRASHES, JOURNAL, RECORDS};
+use crate::wire::dead_letter::{CRASHES, HELD, JOURNAL, RECORDS};
 use crate::wire::decoded::message_id;
 use crate::wire::list::{self, Framing};
-use crate::wire::{Raw, frame, journal};
+use crate::wire::{Raw, frame, held, journal};
 
 /// How the values of a queue are read and written.
 #[derive(Debug)]
@@ -84,7 +87,7 @@ pub(super) struct Written {
 pub(super) enum Back {
     /// It was not charged here: the same value. If it has run, it carries its id.
     Unchanged(Written),
-    /// It did: the value with the new count.
+    /// It was charged, or held: the value with the new count.
     Charged(Written),
 }
 
@@ -101,6 +104,11 @@ impl Values {
         if crashes == 0 {
             // A producer's: the handler need not wonder.
             decoded.message.headers.remove(CRASHES);
+        }
+        let held = decoded.message.headers.find_str(HELD);
+        let held = held.map(held::of_header).unwrap_or_default();
+        if held.count > 0 {
+            decoded.message.headers.remove(HELD);
         }
         let (header, native, origin) = match (starts, crashes) {
             (0, _) => (0, 1, Origin::Fresh),
@@ -122,7 +130,7 @@ impl Values {
         Claim {
             id: token.id(),
             origin,
-            native,
+            native: native.saturating_add(held.count),
             header,
             expires_at_ms: self
                 .ttl
@@ -132,6 +140,7 @@ impl Values {
             raw: Raw::Value(value),
             defect: decoded.defect,
             is_duplicate: false,
+            held,
         }
     }
 
@@ -139,7 +148,7 @@ impl Values {
     pub(super) fn starts(&self, claim: &Claim, native: u32) -> u32 {
         claim
             .header
-            .saturating_add(native.saturating_sub(self.ahead()))
+            .saturating_add(native.saturating_sub(self.ahead().saturating_add(claim.held.count)))
     }
 
     /// The starts charged to a delivery before it was claimed.
@@ -166,7 +175,7 @@ impl Values {
                 let crashes = crashes(token, headers);
                 let expires = claim.expires_at_ms;
                 if let Some(written) =
-                    self.write(token, value_of(claim), before, crashes, expires)?
+                    self.write(token, value_of(claim), (before, None), crashes, expires)?
                 {
                     return Ok(Back::Unchanged(written));
                 }
@@ -174,7 +183,30 @@ impl Values {
             return Ok(Back::Unchanged(self.unchanged(token, claim)?));
         }
         // Its handler has answered: the message is not a suspect.
-        match self.write(token, value_of(claim), starts, 0, claim.expires_at_ms)? {
+        match self.write(
+            token,
+            value_of(claim),
+            (starts, None),
+            0,
+            claim.expires_at_ms,
+        )? {
+            Some(written) => Ok(Back::Charged(written)),
+            None => Ok(Back::Unchanged(self.unchanged(token, claim)?)),
+        }
+    }
+
+    /// A delivery that its handler holds in this attempt: the start is not charged.
+    pub(super) fn held(&self, claim: &Claim, attempt: u32) -> Result<Back, frame::Error> {
+        let token = Token::of(claim.id);
+        let held = Held {
+            count: claim.held.count.saturating_add(1),
+            since_ms: match claim.held.count {
+                0 => self.time.now_ms(),
+                _ => claim.held.since_ms,
+            },
+        };
+        let counts = (attempt.saturating_sub(1), Some(held));
+        match self.write(token, value_of(claim), counts, 0, claim.expires_at_ms)? {
             Some(written) => Ok(Back::Charged(written)),
             None => Ok(Back::Unchanged(self.unchanged(token, claim)?)),
         }
@@ -202,7 +234,7 @@ impl Values {
         }
         let died = u32::from(charged > starts);
         let crashes = crashes(token, &headers).min(starts).saturating_add(died);
-        let written = self.write(token, &value, charged, crashes, None)?;
+        let written = self.write(token, &value, (charged, None), crashes, None)?;
         Ok(written.unwrap_or_else(|| self.as_it_stands(token, value)))
     }
 
@@ -219,13 +251,13 @@ impl Values {
             .unwrap_or_else(|| (Headers::default(), value.clone()))
     }
 
-    /// The value with other counts, the id that stays with the message, and when it expires; `None`
+    /// The value with other counts (its holds are as they were, if none are given), the id that stays with the message, and when it expires; `None`
     /// if it is malformed, and has no place for them.
     fn write(
         &self,
         token: Token,
         value: &Bytes,
-        starts: u32,
+        (starts, held): (u32, Option<Held>),
         crashes: u32,
         expires_at_ms: Option<u64>,
     ) -> Result<Option<Written>, frame::Error> {
@@ -248,6 +280,9 @@ impl Values {
         headers.remove(CRASHES);
         if crashes > 0 {
             headers.push(CRASHES, crashes.to_string());
+        }
+        if let Some(held) = held {
+            headers.set(HELD, held::header(held));
         }
         let value = match list::encode(&headers, &payload, self.framing.codec()) {
             Ok(value) => value,

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use redis::{Cmd, Value, cmd};
 
 use super::{FROM_START, PARKED_CONSUMER, StreamQueue, Traits};
+use crate::delivery::hold::Held;
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::delivery::millis::millis;
 use crate::queue::at_least_once::AtLeastOnce;
@@ -451,7 +452,7 @@ impl StreamQueue {
         answer.map_err(|error| self.about(error))
     }
 
-    /// Add the claims of a script's reply, `{ id, count, idle ms, fields }` each.
+    /// Add the claims of a script's reply, `{ id, count, idle ms, fields, holds, time of the first one }` each.
     fn add(
         &self,
         script: &'static Script,
@@ -462,11 +463,21 @@ impl StreamQueue {
     ) -> Result<(), Error> {
         let command = script.name();
         for claim in reply::array(command, claims)? {
-            let [id, count, idle, fields] = reply::tuple(command, claim)?;
-            let count = u32::try_from(reply::count(command, &count)?).unwrap_or(u32::MAX);
+            let [id, count, idle, fields, holds, since] = reply::tuple(command, claim)?;
+            let number = |value| -> Result<u32, Error> {
+                Ok(u32::try_from(reply::count(command, value)?).unwrap_or(u32::MAX))
+            };
+            let count = number(&count)?;
+            let held = Held {
+                count: number(&holds)?,
+                since_ms: reply::count(command, &since)?,
+            };
             let idle = Duration::from_millis(reply::count(command, &idle)?);
             let fields = reply::fields(command, fields)?;
-            let claim = self.claim(command, id, count, origin(idle), fields)?;
+            let claim = Claim {
+                held,
+                ..self.claim(command, id, count, origin(idle), fields)?
+            };
             // Its hand-back was carried out: a later try would take it away from this host.
             self.returning().retain(|back| back.claim.id != claim.id);
             taken.claims.push(claim);
@@ -550,6 +561,7 @@ impl StreamQueue {
             raw: Raw::Fields(fields),
             defect: decoded.defect,
             is_duplicate: false,
+            held: Held::default(),
         })
     }
 }

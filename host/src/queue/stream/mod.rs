@@ -63,6 +63,8 @@ pub struct StreamQueue {
     options: StreamOptions,
     name: Arc<str>,
     parked: String,
+    /// How often deliveries were held.
+    held: String,
     /// Messages published for later, for all groups.
     delayed: String,
     /// Which calls of a host are void, by consumer.
@@ -216,6 +218,7 @@ impl StreamQueue {
             base,
             name: options.key.as_str().into(),
             parked: keys::parked(&options.key, &options.group),
+            held: keys::held(&options.key, &options.group),
             delayed: keys::delayed(&options.key),
             fences: keys::fences(&options.key, &options.group),
             calls: tokio::sync::Mutex::default(),
@@ -729,7 +732,16 @@ impl Queue for StreamQueue {
                 cmd.arg(EntryId::new(claim.id).as_bytes());
             }
         }
-        for reply in self.base.commands.pipeline(COMMAND, &pipeline).await? {
+        let acks = claims.len().div_ceil(PER_XACK);
+        for claim in claims {
+            // Dies in between: housekeeping forgets it.
+            if claim.held.count > 0 {
+                let cmd = pipeline.cmd("ZREM").arg(&self.held);
+                cmd.arg(EntryId::new(claim.id).as_bytes());
+            }
+        }
+        let replies = self.base.commands.pipeline(COMMAND, &pipeline).await?;
+        for reply in replies.into_iter().take(acks) {
             reply::accepted(COMMAND, reply).map_err(|error| self.about(error))?;
         }
         Ok(())

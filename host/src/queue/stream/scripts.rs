@@ -13,6 +13,7 @@ const BEHIND: &str = include_str!("lua/parts/behind.lua");
 const UNREAD: &str = include_str!("lua/parts/unread.lua");
 const EPOCH: &str = include_str!("lua/parts/epoch.lua");
 const KEPT: &str = include_str!("lua/parts/kept.lua");
+const HELD: &str = include_str!("lua/parts/held.lua");
 const DELIVERED: &str = include_str!("lua/parts/delivered.lua");
 const CLAIM: &str = include_str!("lua/parts/claim.lua");
 const INFO: &str = include_str!("lua/parts/info.lua");
@@ -24,37 +25,37 @@ scripts! {
     /// Renew leases.
     RENEW = [EPOCH, PENDING] "renew";
     /// Park deliveries.
-    PARK = [FENCED, TIME, KEPT, MISSING, EPOCH, PENDING] "park";
+    PARK = [FENCED, TIME, KEPT, HELD, MISSING, EPOCH, PENDING] "park";
     /// Leave suspects to other hosts.
     LEAVE = [FENCED, EPOCH, PENDING] "leave";
     /// Void the calls that had no answer.
     FENCE = [ALLOW_OOM] "fence";
     /// Discard deliveries.
-    DISCARD = [EPOCH, PENDING, JOURNALS] "discard";
+    DISCARD = [EPOCH, PENDING, JOURNALS, KEPT, HELD] "discard";
     /// Acknowledge deliveries with their effects.
-    ACKNOWLEDGE = [ASKED, EPOCH, TIME, PENDING, JOURNALS, EFFECTS, MARKS] "acknowledge" durable;
+    ACKNOWLEDGE = [ASKED, EPOCH, TIME, PENDING, JOURNALS, KEPT, HELD, EFFECTS, MARKS] "acknowledge" durable;
     /// The same for deliveries without effects: it takes little memory.
-    ACKNOWLEDGE_ONLY = [ALLOW_OOM, EPOCH, TIME, PENDING, JOURNALS, EFFECTS, MARKS] "acknowledge" durable;
+    ACKNOWLEDGE_ONLY = [ALLOW_OOM, EPOCH, TIME, PENDING, JOURNALS, KEPT, HELD, EFFECTS, MARKS] "acknowledge" durable;
     /// Acknowledge deliveries that other hosts may have by now.
-    ACKNOWLEDGE_LATE = [ALLOW_OOM, EPOCH, TIME, PENDING] "acknowledge_late";
+    ACKNOWLEDGE_LATE = [ALLOW_OOM, EPOCH, TIME, PENDING, KEPT, HELD] "acknowledge_late";
     /// Dead-letter deliveries.
-    DEAD_LETTER = [EPOCH, PENDING, JOURNALS, JOURNAL_TEXT, COPIES] "dead_letter" durable;
+    DEAD_LETTER = [EPOCH, PENDING, JOURNALS, JOURNAL_TEXT, KEPT, HELD, COPIES] "dead_letter" durable;
     /// Discard a delivery whose copy was written just before.
-    DISCARD_COPIED = [INFO, EPOCH, PENDING, JOURNALS] "discard_copied" durable;
+    DISCARD_COPIED = [INFO, EPOCH, PENDING, JOURNALS, KEPT, HELD] "discard_copied" durable;
     /// Check that a delivery is owned.
     HOLDS = [EPOCH, PENDING] "holds";
     /// Claim unread entries.
     FETCH = [TIME, KEPT, MISSING, STEP] "fetch";
     /// Take back parked deliveries that are due.
-    TAKE_DUE = [TIME, DUE, KEPT, MISSING, INFO, IDS, DELIVERED, UNREAD, EPOCH, PENDING, STEP, CLAIM] "take_due";
+    TAKE_DUE = [TIME, DUE, KEPT, HELD, MISSING, INFO, IDS, DELIVERED, UNREAD, EPOCH, PENDING, STEP, CLAIM] "take_due";
     /// Take back parked deliveries without a due time.
-    SWEEP = [TIME, KEPT, CLAIM] "sweep";
+    SWEEP = [TIME, KEPT, HELD, CLAIM] "sweep";
     /// Claim orphans.
-    ORPHANS = [TIME, TERMS, KEPT, CLAIM] "orphans";
+    ORPHANS = [TIME, TERMS, KEPT, HELD, CLAIM] "orphans";
     /// Renew deliveries whose last renewal lies ahead of the clock.
     COUNT_FROM_NOW = [] "count_from_now";
     /// Read own deliveries again after a lost reply.
-    ADOPT = [TIME, KEPT, CLAIM] "adopt";
+    ADOPT = [TIME, KEPT, HELD, CLAIM] "adopt";
     /// Count what waits.
     BACKLOG = [INFO, BEHIND] "backlog";
     /// Trim what every group acknowledged, or to a length.
@@ -77,6 +78,8 @@ scripts! {
     JOURNAL_INTEND = [EPOCH, TIME, PENDING, JOURNALS, JOURNAL_ROOM, JOURNAL_NEW] "journal_intend" durable;
     /// Add to a number, and record the sum.
     JOURNAL_INCREMENT = [EPOCH, TIME, PENDING, JOURNALS, JOURNAL_ROOM, JOURNAL_NEW] "journal_increment" durable;
+    /// Forget the holds of deliveries that are gone.
+    HELD_SWEEP = [ALLOW_OOM, EPOCH, PENDING, KEPT, HELD] "held_sweep";
     /// Remove journals whose messages are gone.
     JOURNAL_SWEEP = [ALLOW_OOM, EPOCH, TIME, INFO, IDS, DELIVERED, UNREAD, PENDING, JOURNALS] "journal_sweep";
 }

@@ -31,6 +31,8 @@ const ACTED_MS: u64 = 24 * 60 * 60 * 1000;
 const CONSUMER_IDLE_MS: u64 = 60 * 60 * 1000;
 /// Most consumers removed in one go.
 const CONSUMERS_MAX: usize = 100;
+/// How many records of holds one look is about.
+const HELD_SWEPT_MAX: u64 = 100;
 /// Most entries trimmed by one script: it blocks Redis. And most scripts in one go.
 const TRIM_MAX: u64 = 10_000;
 const TRIM_CALLS_MAX: usize = 10;
@@ -96,7 +98,11 @@ impl AtLeastOnce for StreamQueue {
         let batches = self.batches(&parked, park, id, |place, call| {
             let settlement = &settlements[place];
             if let Some((keep, after)) = settlement.action.parking() {
-                call.arg(settlement.count).arg(keep).arg(millis_up(after));
+                let is_hold = matches!(settlement.action, SettleAction::Hold { .. });
+                call.arg(settlement.count)
+                    .arg(keep)
+                    .arg(millis_up(after))
+                    .arg(u8::from(is_hold));
             }
         });
         let link = &self.base.commands;
@@ -266,6 +272,12 @@ impl AtLeastOnce for StreamQueue {
         if done.consumers_removed >= CONSUMERS_MAX as u64 {
             done.unfinished.push(Sweep::Consumers);
         }
+        let script = &scripts::HELD_SWEEP;
+        let mut call = self.call_in_epoch(script, &[&self.parked]);
+        call.arg(HELD_SWEPT_MAX)
+            .arg(fastrand::f64())
+            .arg(UNPARKED_CONSUMER);
+        self.run(script, &call).await?;
         if let Some(journals) = &self.journals {
             let script = &scripts::JOURNAL_SWEEP;
             let call = self.call_in_epoch(script, &[&journals.index]);

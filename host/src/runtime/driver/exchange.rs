@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tracing::debug;
 
 use super::Driver;
+use crate::delivery::hold;
 use crate::delivery::ledger::{Action, Event, Key, Note, SettleAction, Time};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::queue::{Claim, Record, Settlement};
@@ -214,13 +215,15 @@ impl Driver {
                 panicked = Some((Arc::clone(&job.claim.message.id), fault.detail.clone()));
             }
         }
+        let jitter = fastrand::f64();
+        let held = report.hold.and_then(Result::ok);
         let event = Event::Finished {
             key,
             outcome: report.outcome,
             told: report.told,
-            hold: None,
+            hold: held.map(|asked| hold::jittered(asked, jitter)),
             is_current: self.monitor.is_current(&report.digest),
-            jitter: fastrand::f64(),
+            jitter,
         };
         self.ledger.apply(now, event);
         if let Some((id, detail)) = panicked {

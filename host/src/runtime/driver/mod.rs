@@ -133,6 +133,8 @@ impl Driver {
             clock,
             gate: gate.clone(),
             logs: LogSink::Tracing,
+            holds: (!settings.ledger.policy.limit.at_most_once)
+                .then_some(settings.ledger.policy.limit.holds),
             journals: settings.journals.then(|| Journals::new(&queue, &metrics)),
         });
         metrics.handler(handler.digest());

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "fault-points")]
 mod fault_point;
+mod flow;
 mod logging;
 
 use std::sync::atomic::Ordering;
@@ -33,6 +34,7 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     program(linker)?;
     delivery(linker)?;
+    flow::link(linker)?;
     logging::link(linker)?;
     #[cfg(feature = "fault-points")]
     fault_point::link(linker)?;

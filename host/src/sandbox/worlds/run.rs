@@ -1,11 +1,10 @@
 //! `wasi:cli/run@0.2`: a program. Its exit code is its answer.
 
-use std::time::Duration;
-
 use wasmtime::Store;
 use wasmtime::component::TypedFunc;
 use wasmtime_wasi::I32Exit;
 
+use crate::delivery::millis::millis;
 use crate::sandbox::host::Host;
 use crate::sandbox::program::{ExitCodes, Failed, Meaning};
 use crate::sandbox::worlds::Answer;
@@ -35,8 +34,11 @@ pub(in crate::sandbox) async fn call(
     let (program, codes) = host.program();
     if status != 0
         && codes == ExitCodes::ZeroOrOne
-        && let Some(answer) = last_line.as_deref().and_then(said)
+        && let Some((answer, hold)) = last_line.as_deref().and_then(said)
     {
+        if let Some(ms) = hold {
+            hold_it(host, ms);
+        }
         return Ok(answer);
     }
     let code = u8::try_from(status).ok();
@@ -46,26 +48,35 @@ pub(in crate::sandbox) async fn call(
             Ok(Answer::Ack)
         }
         Some(Meaning::NackRequeue) => Ok(Answer::NackRequeue(None)),
+        Some(Meaning::Hold(after)) => {
+            hold_it(host, millis(after));
+            Ok(Answer::NackRequeue(None))
+        }
         Some(Meaning::Drop) => Ok(Answer::Drop(last_line)),
         Some(Meaning::Fail) | None => Err(wasmtime::Error::new(Failed(status))),
     }
 }
 
-/// The answer that a line on stderr gives.
-fn said(line: &str) -> Option<Answer> {
+/// Hold the message of a program.
+fn hold_it(host: &mut Host, ms: u64) {
+    // The report says why there is no hold.
+    let _is_held = host.hold(0, ms).is_ok();
+}
+
+/// The answer that a line on stderr gives, and for how many milliseconds it holds the message.
+fn said(line: &str) -> Option<(Answer, Option<u64>)> {
     let said = line.strip_prefix(ANSWER)?.trim();
     let (word, rest) = said.split_once(' ').unwrap_or((said, ""));
     let rest = rest.trim();
-    match word {
-        "nack" if rest.is_empty() => Some(Answer::NackRequeue(None)),
-        "nack" => {
-            let delay: Duration = humantime::parse_duration(rest).ok()?;
-            let millis = u64::try_from(delay.as_millis()).ok()?;
-            Some(Answer::NackRequeue(Some(millis)))
-        }
-        "drop" => Some(Answer::Drop((!rest.is_empty()).then(|| rest.to_owned()))),
-        _ => None,
-    }
+    let duration = || Some(millis(humantime::parse_duration(rest).ok()?));
+    let answer = match word {
+        "nack" if rest.is_empty() => Answer::NackRequeue(None),
+        "nack" => Answer::NackRequeue(Some(duration()?)),
+        "hold" => return Some((Answer::NackRequeue(None), Some(duration()?))),
+        "drop" => Answer::Drop((!rest.is_empty()).then(|| rest.to_owned())),
+        _ => return None,
+    };
+    Some((answer, None))
 }
 
 #[cfg(test)]
@@ -84,10 +95,14 @@ mod tests {
                 Some(Drop(Some("no such customer".to_owned()))),
             ),
             ("hostler: nack soon", None),
+            ("hostler: hold", None),
             ("hostler: ack", None),
             ("nack", None),
         ] {
+            let expected = expected.map(|answer| (answer, None));
             assert_eq!(said(line), expected, "{line}");
         }
+        let held = (NackRequeue(None), Some(90_000));
+        assert_eq!(said("hostler: hold 1m 30s"), Some(held));
     }
 }

@@ -109,7 +109,7 @@ impl TracingHandler {
             queue: &call.message.queue,
             attempt: call.attempt,
             body: &short(&String::from_utf8_lossy(&call.message.body)),
-            verdict: Verdict::new(&report.outcome),
+            verdict: Verdict::of(report),
             same_cause: self.same_cause(&report.outcome),
             duration: report.duration,
             handler: &report.digest,

@@ -264,6 +264,7 @@ impl Case {
                 OutcomeName::Fault => "fault",
             },
             delay: self.delay,
+            hold: None,
             reason: self.reason.as_deref(),
             fault: self.fault.as_deref(),
         }

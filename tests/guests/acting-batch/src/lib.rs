@@ -2,7 +2,8 @@
 //! itself, `at:INDEX:NAME:BODY` with the message that has this index in the call; and on keys: `set:KEY=VALUE`,
 //! `set-at:INDEX:KEY=VALUE`, `delete:KEY`, `increment:KEY:DELTA`, `add:KEY` (reads a number, and sets the next
 //! one), `find:KEY=VALUE` and `find:KEY` (an error unless the key has this value, or none). An error is the
-//! reason of a drop. `miss` answers nothing for its message.
+//! reason of a drop. `miss` answers nothing for its message, `hold:MS` holds it, and
+//! `hold-at:INDEX:MS` that with this index.
 
 use std::cell::Cell;
 
@@ -13,6 +14,7 @@ wit_bindgen::generate!({
         package test:acting;
         world acting {
             import hostler:handler/batch-effects@1.2.0;
+            import hostler:handler/batch-flow@1.2.0;
             export hostler:handler/batch-handler@1.2.0;
         }
     ",
@@ -20,9 +22,11 @@ wit_bindgen::generate!({
     with: {
         "hostler:handler/types@1.2.0": script::hostler::handler::types,
         "hostler:handler/batch-effects@1.2.0": generate,
+        "hostler:handler/batch-flow@1.2.0": generate,
     },
 });
 
+use hostler::handler::batch_flow::hold;
 use hostler::handler::batch_effects::{Outgoing, delete, get, increment, publish, set};
 
 struct Acting;
@@ -52,6 +56,8 @@ fn act(index: u32, name: &str, argument: &str) -> Option<Result<(), String>> {
             let (to, body) = rest.split_once(':').unwrap_or((rest, ""));
             publish(number(first), to, body)
         }
+        "hold" => hold(index, number(argument)),
+        "hold-at" => hold(number(first), number(rest)),
         "set" => set_pair(index, argument),
         "set-at" => set_pair(number(first), rest),
         "delete" => delete(index, argument),

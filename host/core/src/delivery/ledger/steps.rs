@@ -490,7 +490,12 @@ impl<J> Ledger<J> {
         {
             self.intake.due_in(now, after);
             let keep = counts.native;
-            self.settle(key, SettleAction::Hold { keep, after });
+            let hold = SettleAction::Hold {
+                keep,
+                after,
+                attempt,
+            };
+            self.settle(key, hold);
             return;
         }
         let disposition = decide(&outcome, told, attempt, &self.settings.policy, jitter);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::delivery::attempt::DeliveryLimit;
+use crate::delivery::hold::HoldLimits;
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::policy::{OnCap, Reason, Reasons};
 
@@ -585,7 +586,10 @@ fn a_claim_from_before_a_final_settlement_is_confirmed_and_not_brought_back() {
 fn a_held_start_is_not_charged_unless_its_answer_is_lost_or_it_is_one_too_many() {
     let limit = DeliveryLimit {
         cap: Some(3),
-        holds_max: 1,
+        holds: HoldLimits {
+            max: 1,
+            ..HoldLimits::default()
+        },
         ..DeliveryLimit::default()
     };
     let policy = Policy {
@@ -636,7 +640,11 @@ fn a_held_start_is_not_charged_unless_its_answer_is_lost_or_it_is_one_too_many()
         };
         let actions = step(&mut ledger, asks);
         let holds = |action: &Action<()>| {
-            let hold = SettleAction::Hold { keep: 2, after };
+            let hold = SettleAction::Hold {
+                keep: 2,
+                after,
+                attempt: 2,
+            };
             matches!(action, Action::Settle { count: 2, action, .. } if *action == hold)
         };
         assert_eq!(actions.iter().any(holds), held == 0, "{actions:?}");
@@ -644,6 +652,7 @@ fn a_held_start_is_not_charged_unless_its_answer_is_lost_or_it_is_one_too_many()
     let hold = SettleAction::Hold {
         keep: 2,
         after: Duration::ZERO,
+        attempt: 2,
     };
     let park = SettleAction::Park {
         keep: 2,

@@ -106,6 +106,8 @@ pub enum SettleAction {
         keep: u32,
         /// How long until it is due, by the server's clock.
         after: Duration,
+        /// The number of the attempt: the next start has it, too.
+        attempt: u32,
     },
     /// It did not start here: park it, due now, with the native count from before.
     HandBack {
@@ -128,7 +130,7 @@ impl SettleAction {
     /// For an action that parks the delivery: the native count it keeps, and when it is due.
     pub fn parking(&self) -> Option<(u32, Duration)> {
         match *self {
-            Self::Park { keep, after } | Self::Hold { keep, after } => Some((keep, after)),
+            Self::Park { keep, after } | Self::Hold { keep, after, .. } => Some((keep, after)),
             Self::HandBack { keep } => Some((keep, Duration::ZERO)),
             Self::Acknowledge | Self::Leave { .. } | Self::DeadLetter(_) | Self::Discard(_) => None,
         }
@@ -142,7 +144,7 @@ impl SettleAction {
     pub fn again(self, count: u32) -> Self {
         match self {
             Self::Hold { .. } if !Rule::UnansweredHoldsAreCharged.holds() => self,
-            Self::Hold { keep, after } => Self::Park { keep, after },
+            Self::Hold { keep, after, .. } => Self::Park { keep, after },
             Self::Park { keep, after } => Self::Park {
                 keep: keep.max(count),
                 after,

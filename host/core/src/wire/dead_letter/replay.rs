@@ -3,19 +3,20 @@
 
 use bytes::Bytes;
 
-use super::{AGAIN, CRASHES, FRAMING, LOG, ONLY_GROUP, REPLAYED, Rewrite};
+use super::{AGAIN, CRASHES, FRAMING, HELD, LOG, ONLY_GROUP, REPLAYED, Rewrite};
 use crate::delivery::message::{
     Headers, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT,
 };
 use crate::wire::death::{self, X_DEATH};
 
 /// Headers that describe only the time before the replay. Attempts start again.
-const RESET: [&str; 10] = [
+const RESET: [&str; 11] = [
     RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
     REDIS_DELIVERY_COUNT,
     REDIS_IDLE_MS,
     CRASHES,
+    HELD,
     ONLY_GROUP,
     AGAIN,
     REPLAYED,

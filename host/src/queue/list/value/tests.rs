@@ -1,11 +1,17 @@
 use super::*;
 use crate::delivery::attempt::{AttemptCounts, DeliveryLimit, Lane, NextStart};
+use crate::delivery::hold::HoldLimits;
+
+const HOLDS: HoldLimits = HoldLimits {
+    max: 2,
+    max_age: Duration::from_secs(60),
+};
 
 const CAP_5: DeliveryLimit = DeliveryLimit {
     cap: Some(5),
     accounting: Accounting::Lazy,
     at_most_once: false,
-    holds_max: 0,
+    holds: HOLDS,
 };
 
 fn values(framing: Framing, accounting: Accounting) -> Values {
@@ -62,7 +68,7 @@ fn counts(claim: &Claim) -> AttemptCounts {
     AttemptCounts {
         header: claim.header,
         native: claim.native,
-        held: 0,
+        held: claim.held.count,
         fresh: claim.origin == Origin::Fresh,
     }
 }
@@ -299,7 +305,7 @@ fn exact_accounting_charges_only_recorded_starts() {
         cap: Some(3),
         accounting: Accounting::Exact,
         at_most_once: false,
-        holds_max: 0,
+        holds: HOLDS,
     };
     let value = Bytes::from_static(b"hi");
     let claim = values.claim(token(1, false), value.clone(), None);
@@ -376,4 +382,63 @@ fn a_rerun_that_goes_back_keeps_its_id_and_costs_no_start() {
         assert_eq!(attempt(&again, CAP_5), Some((1, false)));
         assert_eq!(again.message.headers.find(RETRY_COUNT), None);
     }
+}
+
+#[test]
+fn a_held_start_is_another_start_of_the_same_attempt() {
+    for accounting in [Accounting::Lazy, Accounting::Exact] {
+        // With a cap of 3, the third attempt is the last one: its count runs ahead.
+        for cap in [3, 5] {
+            let values = values(Framing::Auto, accounting);
+            let limit = DeliveryLimit {
+                cap: Some(cap),
+                accounting,
+                ..CAP_5
+            };
+            let mut claim =
+                values.claim(token(1, false), framed(&[(RETRY_COUNT, "2")], "hi"), None);
+            for holds in 0..3 {
+                assert_eq!(claim.held.count, holds);
+                assert_eq!(attempt(&claim, limit), Some((3, true)), "{cap} {holds}");
+                let NextStart::Start(start) = next_start(&claim, limit) else {
+                    panic!("it has a start left");
+                };
+                let write = start.record.unwrap();
+                let back = |keep| values.back(&claim, keep, false).unwrap();
+                // Unstarted it goes back as it was; charged it has no other start with this number.
+                assert!(matches!(back(claim.native), Back::Unchanged(_)));
+                let Back::Charged(written) = back(write) else {
+                    panic!("it started");
+                };
+                let charged = values.claim(token(2, false), written.value, None);
+                assert_eq!(
+                    attempt(&charged, limit).map(|(n, _)| n),
+                    (cap > 3).then_some(4)
+                );
+                let Back::Charged(written) = values.held(&claim, 3).unwrap() else {
+                    panic!("it started");
+                };
+                assert_eq!(headers_of(&written.value).retry_count(), 2);
+                claim = values.claim(token(3, false), written.value, None);
+                assert_eq!(claim.message.headers.find(HELD), None);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fresh_value_that_was_held_costs_no_record_either() {
+    let values = lazy();
+    let fresh = values.claim(token(1, false), Bytes::from_static(b"hi"), None);
+    let Back::Charged(written) = values.held(&fresh, 1).unwrap() else {
+        panic!("it started");
+    };
+    let held = values.claim(token(2, false), written.value.clone(), None);
+    assert_eq!(attempt(&held, CAP_5), Some((1, false)));
+    assert_eq!(held.message.id, fresh.message.id);
+    // Its host dies: the hand-out is charged.
+    let taken = values.recovered(marked(3), written.value, None).unwrap();
+    let taken = values.claim(marked(3), taken.value, Some(Duration::ZERO));
+    assert_eq!(attempt(&taken, CAP_5), Some((2, true)));
+    assert_eq!((taken.held.count, taken.native), (1, 2));
 }

@@ -46,7 +46,7 @@ local function may_note()
   return true
 end
 local begun = redis.call('ZCARD', KEYS[3]) > 0
-local acted, records = {}, { 'ZREM', KEYS[4] }
+local acted, records, gone = {}, { 'ZREM', KEYS[4] }, {}
 for i, item in ipairs(items) do
   local word = words[i]
   if not word and not may then
@@ -60,6 +60,7 @@ for i, item in ipairs(items) do
     if word ~= 'changed' and string.sub(word, 1, 1) ~= '-' then
       redis.call('XACK', KEYS[1], ARGV[1], item.id)
       forget_journal(ARGV[9], ARGV[1], item.id)
+      gone[#gone + 1] = item.id
       acted[#acted + 1] = item.acts and item.id or nil
       -- One that has not started may have a record.
       records[#records + 1] = not item.acts and item.id or nil
@@ -70,6 +71,7 @@ end
 if #records > 2 then
   redis.pcall(unpack(records))
 end
+forget_held(KEYS[4], gone)
 if #acted > 0 then
   local start = ARGV[7] .. ' '
   if string.sub(noted, 1, #start) ~= start then

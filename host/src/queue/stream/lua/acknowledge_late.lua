@@ -23,6 +23,7 @@ for _, id in ipairs(ids) do
 end
 redis.call('XACK', KEYS[1], ARGV[1], unpack(ids))
 redis.pcall('ZREM', KEYS[3], unpack(ids))
+forget_held(KEYS[3], ids)
 if #notes > 2 and type(redis.pcall(unpack(notes))) == 'number' then
   local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now - ARGV[3]), 'LIMIT', 0, 100)
   if redis.call('ZCARD', KEYS[2]) - #old > tonumber(ARGV[4]) then

@@ -52,6 +52,7 @@ local dropped, over = 0, 0
 if #done > 0 then
   redis.call('XACK', KEYS[1], ARGV[1], unpack(done))
   redis.pcall('ZREM', KEYS[3], unpack(done))
+  forget_held(KEYS[3], done)
   for _, id in ipairs(done) do
     forget_journal(ARGV[4], ARGV[1], id)
   end

@@ -17,6 +17,7 @@ end
 if #own > 0 then
   redis.call('XACK', KEYS[1], ARGV[1], unpack(own))
   forget_records(KEYS[2], ids, words)
+  forget_held(KEYS[2], own)
   for _, id in ipairs(own) do
     forget_journal(ARGV[4], ARGV[1], id)
   end

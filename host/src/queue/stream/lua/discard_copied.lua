@@ -21,6 +21,7 @@ local word = obstacle(ARGV[4], ARGV[5])
 if not word then
   redis.call('XACK', KEYS[1], ARGV[1], ARGV[4])
   redis.pcall('ZREM', KEYS[3], ARGV[4])
+  forget_held(KEYS[3], { ARGV[4] })
   forget_journal(ARGV[8], ARGV[1], ARGV[4])
 end
 return word or 'done'

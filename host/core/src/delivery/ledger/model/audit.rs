@@ -166,7 +166,7 @@ impl Audit {
         self.require(is_first || self.regrouped, || {
             format!("message {entry}: it was held more often than it started")
         });
-        let most = self.limit.holds_max;
+        let most = self.limit.holds.max;
         self.require(held <= most || self.regrouped, || {
             format!("message {entry}: held {held} times of {most}")
         });

@@ -215,7 +215,7 @@ impl World<'_> {
                     let after = ms(100) + plan.takes;
                     hold = Some(after);
                     // Beyond the bound it is charged.
-                    life.nacks += u32::from(life.held >= self.scenario.limit.holds_max);
+                    life.nacks += u32::from(life.held >= self.scenario.limit.holds.max);
                 } else {
                     life.nacks += 1;
                 }

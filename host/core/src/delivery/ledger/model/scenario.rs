@@ -7,6 +7,7 @@ use fastrand::Rng;
 use super::super::{Time, TurnedAway};
 use crate::delivery::attempt::{Accounting, DeliveryLimit};
 use crate::delivery::backoff::Backoff;
+use crate::delivery::hold::HoldLimits;
 use crate::delivery::policy::{DeadLetterRules, OnCap, OnFault, Policy, Reason, Reasons};
 
 /// When every run begins.
@@ -487,7 +488,7 @@ impl Scenario {
 
     /// Handlers hold two messages of three, some of them more often than they may.
     pub(super) fn hold(&mut self, rng: &mut Rng) {
-        self.limit.holds_max = rng.u32(1..8);
+        self.limit.holds.max = rng.u32(1..8);
         for plan in &mut self.plans {
             if rng.u32(0..3) > 0 {
                 plan.holds = rng.u32(1..6);
@@ -536,7 +537,7 @@ impl Scenario {
                     Accounting::Lazy
                 },
                 at_most_once: false,
-                holds_max: 0,
+                holds: HoldLimits::default(),
             },
             on_cap: if rng.u32(0..5) == 0 {
                 OnCap::Discard

@@ -567,7 +567,7 @@ impl Store {
             return Reply::Stolen;
         }
         match action {
-            SettleAction::Park { keep, after } | SettleAction::Hold { keep, after } => {
+            SettleAction::Park { keep, after } | SettleAction::Hold { keep, after, .. } => {
                 if self.drop_deleted(entry) {
                     return Reply::Trimmed;
                 }

@@ -625,7 +625,7 @@ fn what_is_held_is_given_up_although_it_did_not_fail() {
     breaks(Rule::HoldsAreFree, "given up after", |rng| {
         let mut scenario = held(rng);
         scenario.faults = Faults::default();
-        scenario.limit.holds_max = 9;
+        scenario.limit.holds.max = 9;
         scenario
     });
 }

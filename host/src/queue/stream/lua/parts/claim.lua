@@ -1,18 +1,20 @@
--- Part, after `time` and `kept`: claim deliveries of the stream KEYS[1] and the group ARGV[1] for the consumer ARGV[2], by one command.
--- They have the same count, and keep it. Each of `held` is a reply of XPENDING; each claim is { id, count,
--- idle ms, fields }. Returns the ids of those that came behind `limit` bytes of fields: the consumer has them, and
+-- Part, after `time`, `kept` and `held`: claim deliveries of the stream KEYS[1] and the group ARGV[1] for the consumer ARGV[2], by one command.
+-- They have the same count, and keep it. Each of `owned` is a reply of XPENDING; each claim is { id, count,
+-- idle ms, fields, holds, time of the first hold }. Returns the ids of those that came behind `limit` bytes of fields: the consumer has them, and
 -- they are not among the claims.
-local claims, trimmed, bytes = {}, 0, 0
-local function claim(held, limit, ...)
+-- The parked deliveries are the last of KEYS. How often deliveries were held is asked for before the first write.
+local claims, trimmed, bytes, set = {}, 0, 0, held_set(KEYS[#KEYS])
+held(set, '')
+local function claim(owned, limit, ...)
   local command, by_id, beyond = { 'XCLAIM', KEYS[1], ARGV[1], ARGV[2], '0' }, {}, {}
-  for _, delivery in ipairs(held) do
+  for _, delivery in ipairs(owned) do
     command[#command + 1] = delivery[1]
     by_id[delivery[1]] = delivery
   end
-  for _, option in ipairs({ 'RETRYCOUNT', held[1][4], ... }) do
+  for _, option in ipairs({ 'RETRYCOUNT', owned[1][4], ... }) do
     command[#command + 1] = option
   end
-  trimmed = trimmed + #held
+  trimmed = trimmed + #owned
   for _, entry in ipairs(redis.call(unpack(command))) do
     local delivery = entry and by_id[entry[1]]
     if delivery then
@@ -20,7 +22,7 @@ local function claim(held, limit, ...)
       if bytes >= limit then
         beyond[#beyond + 1] = entry[1]
       else
-        claims[#claims + 1] = { entry[1], delivery[4], delivery[3], entry[2] }
+        claims[#claims + 1] = { entry[1], delivery[4], delivery[3], entry[2], held(set, entry[1]) }
         for _, part in ipairs(entry[2]) do
           -- A host keeps about so much of each beside its bytes.
           bytes = bytes + #part + 96

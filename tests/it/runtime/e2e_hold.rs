@@ -1,0 +1,288 @@
+//! Held messages, end to end: they come again uncharged, whatever dies meanwhile, and as often as the operator allows.
+
+use hostler_tests::guests::guest;
+use hostler_tests::host::HostOptions;
+use hostler_tests::redis::eventually;
+use hostler_tests::witness::Witness;
+
+use crate::runtime::e2e_scene::Scene;
+
+const HELD: &str = "EXISTS {orders}:held:workers";
+
+fn holding(scene: &Scene, name: &str) -> HostOptions {
+    scene
+        .host()
+        .flag("handler", &guest(name).display().to_string())
+        .flags("backoff-first=5ms min-idle=500ms timeout=60s")
+        .admin()
+}
+
+#[tokio::test]
+async fn a_held_message_is_charged_once_it_was_held_too_often() {
+    let mut scene = Scene::new().await;
+    let id = scene.publish("hold:1+nack,ack").await;
+    let host = holding(&scene, "holding")
+        .cap(2)
+        .flag("hold-max", "3")
+        .ready()
+        .await;
+    let look = scene.emptied().await;
+    assert_eq!(look.dead, [], "{look:?}");
+    assert_eq!(host.witness().attempts(&id), [1, 1, 1, 1, 2]);
+    assert_eq!(host.metric("hostler_holds_total"), 3);
+    assert_eq!(host.metric("hostler_holds_refused_total"), 1);
+    let told = |line: &&hostler_tests::host::Line| {
+        line.message() == "the message is not held: its attempt is charged"
+            && line
+                .text("reason")
+                .is_some_and(|why| why.contains("`hold.max`"))
+    };
+    assert_eq!(host.count(told), 1);
+    assert_eq!(scene.raw.number(HELD).await, 0);
+    host.drained().await;
+}
+
+/// With a cap of 1 the first attempt is the last one.
+#[tokio::test]
+async fn a_message_with_one_start_left_is_held_as_often_as_others() {
+    let mut scene = Scene::new().await;
+    let id = scene.publish("wait:500:100").await;
+    let late = scene.publish("wait:500:100+drop").await;
+    let host = holding(&scene, "holding")
+        .cap(1)
+        .flag("hold-max-age", "1h")
+        .ready()
+        .await;
+    let look = scene.emptied().await;
+    assert_eq!(look.dead_letters_of(&id).len(), 0);
+    assert_eq!(
+        look.dead_letters_of(&late)[0].header("x-dead-letter-attempts"),
+        Some("1")
+    );
+    for id in [&id, &late] {
+        let witness = host.witness();
+        assert!(witness.starts(id) >= 3, "{:?}", witness.attempts(id));
+        assert!(witness.attempts(id).iter().all(|attempt| *attempt == 1));
+    }
+    assert_eq!(scene.raw.number(HELD).await, 0);
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn a_host_that_dies_in_a_held_attempt_charges_it() {
+    let mut scene = Scene::new().await;
+    let id = scene.publish("wait:300:100+sleep:50000,ack").await;
+    let options = holding(&scene, "holding").cap(2);
+    let first = options.ready().await;
+    eventually("it was held, and runs", async || {
+        let held = first.metric("hostler_holds_total");
+        held >= 2 && first.witness().starts(&id) as u64 == held + 1
+    })
+    .await;
+    eventually("it is too old for another hold", async || {
+        let now: (u64, u64) = redis::from_redis_value(scene.raw.ask("TIME").await).unwrap();
+        let published: u64 = id.split('-').next().unwrap().parse().unwrap();
+        let held = first.metric("hostler_holds_total");
+        now.0 * 1000 > published + 2_000 && first.witness().starts(&id) as u64 == held + 1
+    })
+    .await;
+    let killed = first.kill().await;
+    let second = options.ready().await;
+    let look = scene.emptied().await;
+    assert_eq!(look.dead, [], "{look:?}");
+    assert!(
+        killed
+            .witness()
+            .attempts(&id)
+            .iter()
+            .all(|attempt| *attempt == 1)
+    );
+    assert_eq!(second.witness().attempts(&id), [2]);
+    assert_eq!(scene.raw.number(HELD).await, 0);
+    second.drained().await;
+}
+
+/// A destination that is away for longer than all attempts would last: nothing dies of it, but with its host.
+#[tokio::test]
+async fn many_held_messages_outlive_their_hosts() {
+    let mut scene = Scene::new().await;
+    let ids = scene.publish_all("wait:6000:300", 300).await;
+    let options = holding(&scene, "holding").cap(5);
+    let mut ended = Vec::new();
+    for _ in 0..2 {
+        let host = options.ready().await;
+        eventually("many are held", async || {
+            host.metric("hostler_holds_total") > 300
+        })
+        .await;
+        ended.push(host.kill().await);
+    }
+    let host = options.ready().await;
+    scene.emptied().await;
+    ended.push(host.drained().await);
+    let look = scene.look().await;
+    assert_eq!(look.dead, [], "{look:?}");
+    let witness = Witness::of_all(&ended);
+    for id in &ids {
+        let attempts = witness.attempts(id);
+        // Each kill charges one attempt at most.
+        assert!(attempts.iter().all(|attempt| *attempt <= 3), "{attempts:?}");
+        assert!(attempts.len() > 5, "{attempts:?}");
+    }
+    assert_eq!(scene.raw.number(HELD).await, 0);
+}
+
+#[tokio::test]
+async fn holds_and_effects_exclude_each_other() {
+    let mut scene = Scene::new().await;
+    let published = scene.publish("publish:invoices:x+hold:100").await;
+    let held = scene.publish("hold:100+publish:invoices:x").await;
+    // On a queue with effects each acknowledgement is a settlement.
+    let later = scene.publish("hold:100+nack,ack").await;
+    let host = holding(&scene, "publishing")
+        .flag("grant-publish", r#"{"invoices":"stream:invoices"}"#)
+        .flag("hold-max", "2")
+        .cap(3)
+        .ready()
+        .await;
+    let look = scene.emptied().await;
+    let detail = |id: &str| {
+        let dead = look.dead_letters_of(id)[0];
+        dead.header("x-dead-letter-detail").unwrap().to_owned()
+    };
+    assert!(
+        detail(&published).starts_with("the attempt has published"),
+        "{look:?}"
+    );
+    assert!(
+        detail(&held).starts_with("the attempt holds its message"),
+        "{look:?}"
+    );
+    assert_eq!(host.witness().attempts(&later), [1, 1, 1, 2]);
+    assert_eq!(scene.raw.number("EXISTS invoices").await, 0);
+    assert_eq!(scene.raw.number(HELD).await, 0);
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn a_batch_holds_the_messages_that_it_names() {
+    let mut scene = Scene::new().await;
+    let held = scene.publish("hold:100+nack,ack").await;
+    let wrong = scene.publish("hold-at:9:100").await;
+    let others = scene.publish_all("ack", 3).await;
+    let host = holding(&scene, "acting-batch")
+        .flag("grant-publish", r#"{"invoices":"stream:invoices"}"#)
+        .flags("batch-size=16 hold-max=2")
+        .cap(2)
+        .ready()
+        .await;
+    let look = scene.emptied().await;
+    let witness = host.witness();
+    assert_eq!(witness.attempts(&held), [1, 1, 1, 2]);
+    for id in &others {
+        assert_eq!(witness.attempts(id), [1]);
+    }
+    let dead = look.dead_letters_of(&wrong)[0];
+    let detail = dead.header("x-dead-letter-detail").unwrap();
+    assert!(detail.contains("none has the index 9"), "{detail}");
+    assert_eq!(look.dead.len(), 1);
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn a_program_holds_by_an_exit_code() {
+    let mut scene = Scene::new().await;
+    let id = scene.publish("exit:9,ack").await;
+    let program = hostler_tests::guests::guest_module("program");
+    let host = holding(&scene, "holding")
+        .flag("handler", &program.display().to_string())
+        .flag("program-exit-codes", r#"{"9":"hold 100ms"}"#)
+        .flag("hold-max", "2")
+        .cap(2)
+        .ready()
+        .await;
+    let look = scene.emptied().await;
+    assert_eq!(look.dead, [], "{look:?}");
+    assert_eq!(host.witness().attempts(&id), [1, 1, 1, 2]);
+    assert_eq!(host.metric("hostler_holds_total"), 2);
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn a_reliable_list_holds_messages_and_its_attempts_survive_their_hosts() {
+    let scene = Scene::new().await;
+    let options = holding(&scene, "holding")
+        .without("stream")
+        .without("group")
+        .flags("list=jobs reliable=true hold-max=3")
+        .cap(2);
+    scene.raw.ask("LPUSH jobs hold:100+nack,ack").await;
+    let host = options.ready().await;
+    let empty = async || {
+        let left = ["LLEN jobs", "ZCARD {jobs}:delayed", "LLEN {jobs}:retry"];
+        let mut all = 0;
+        for command in left {
+            all += scene.raw.number(command).await;
+        }
+        all == 0
+            && host.metric("hostler_in_flight") == 0
+            && host.metric("hostler_holds_refused_total") == 1
+    };
+    eventually("it is settled", empty).await;
+    let ended = host.drained().await;
+    assert_eq!(ended.json()["acked"], 1);
+    let starts: Vec<u32> = ended
+        .log
+        .iter()
+        .filter_map(|line| line.start())
+        .map(|(_, n)| n)
+        .collect();
+    assert_eq!(starts, [1, 1, 1, 1, 2]);
+    // It dies in an attempt that was held before.
+    scene
+        .raw
+        .ask("LPUSH jobs hold:100+nack,sleep:50000,ack")
+        .await;
+    let options = options.flag("hold-max", "1").cap(3);
+    let first = options.ready().await;
+    eventually("its second attempt runs", async || {
+        first
+            .log()
+            .iter()
+            .filter_map(|line| line.start())
+            .any(|(_, n)| n == 2)
+    })
+    .await;
+    first.kill().await;
+    let second = options.until_empty().finish().await;
+    let starts: Vec<u32> = second
+        .log
+        .iter()
+        .filter_map(|line| line.start())
+        .map(|(_, n)| n)
+        .collect();
+    assert_eq!(starts, [3]);
+    assert_eq!(second.json()["acked"], 1);
+}
+
+#[tokio::test]
+async fn a_queue_that_takes_nothing_back_refuses_a_handler_that_holds() {
+    let scene = Scene::new().await;
+    let options = holding(&scene, "holding")
+        .without("stream")
+        .without("group");
+    for queue in ["list=jobs", "channel=news"] {
+        let ended = options
+            .clone()
+            .flags(queue)
+            .without("max-deliveries")
+            .finish()
+            .await;
+        ended.expect_code(65);
+        let said = ended.stderr();
+        assert!(
+            said.contains("hostler:handler/flow") && said.contains("takes no message back"),
+            "{said}"
+        );
+    }
+}
