@@ -87,7 +87,7 @@ help:
 	@echo "make libraries  handlers with the libraries that people use, in Go, Rust, JavaScript and Python; libraries-quick-LANGUAGE is a cut"
 	@echo "make producers  the programs of docs/producers.md with their real clients, from their registries"
 	@echo "make fuzz    the fuzz targets, FUZZ_SECONDS=$(FUZZ_SECONDS) each (nightly toolchain)"
-	@echo "make exactly-once  20,000 messages of each kind whose handlers publish and write, while hosts and Redis die"
+	@echo "make exactly-once  20,000 messages of each kind whose handlers publish, write and make recorded calls, while hosts and Redis die"
 	@echo "make failovers  20 failovers of a cluster and 10 behind Sentinels, under load"
 	@echo "make chaos   the fault suite: every cell, then combinations; SEED=n replays"
 	@echo "make chaos-long HOURS=n  combinations of faults for hours; goes on where it stopped"
@@ -383,7 +383,7 @@ interleavings: setup-rust
 	HOSTLER_ORDERS=$(ORDERS) $(CARGO) test --locked --manifest-path tests/interleavings/Cargo.toml --target-dir target/interleavings
 
 exactly-once: setup guests-test
-	HOSTLER_EXACTLY_ONCE=20000 $(CARGO) test $(WORKSPACE) --test it effects_exactly_once -- --nocapture --test-threads=1
+	HOSTLER_EXACTLY_ONCE=20000 $(CARGO) test $(WORKSPACE) --test it -- effects_exactly_once journal_kills --nocapture --test-threads=1
 
 # The fault suite: every cell of the matrix, then combinations until the time is over. SEED=n replays; OLD=FILE is
 # the binary of another release, for upgrades.

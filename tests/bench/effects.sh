@@ -54,6 +54,8 @@ publish='{"out":"stream:out"}'
 grant_keys='{"prefix":"{orders}:kv:"}'
 http='[{"host":"127.0.0.1","scheme":"http","port":'$port',"in_flight":1000}]'
 
+recorded='[{"host":"127.0.0.1","scheme":"http","port":'$port',"in_flight":1000,"journal":true}]'
+
 redis_us() { ask info cpu | awk -F: '/^used_cpu_(sys|user):/ { us += $2 * 1000000 } END { printf "%d", us }'; }
 
 # When the host logged this, in nanoseconds.
@@ -112,6 +114,7 @@ pair() {
 q() { printf "'%s'" "$1"; }
 ack="--handler $(q "$guests/ack.wasm")"
 costs="--handler $(q "$guests/costs.wasm") --grant-publish $(q "$publish") --grant-key-value $(q "$grant_keys") --grant-http $(q "$http")"
+recorded="--handler $(q "$guests/costs.wasm") --grant-publish $(q "$publish") --grant-key-value $(q "$grant_keys") --grant-http $(q "$recorded")"
 {
   echo '| what | instance | without, msgs/s | with, msgs/s | ratio (rounds) | Redis CPU us per message: without / with |'
   echo '|---|---|---|---|---|---|'
@@ -127,6 +130,8 @@ for mode in fresh reuse; do
   pair "5 messages published" 50000 x "publish 5" "$mode" "$costs" "$costs"
   pair "1 key read, 1 key set" 50000 x keys "$mode" "$costs" "$costs"
   pair "1 HTTP request" 20000 x "http http://127.0.0.1:$port/" "$mode" "$costs" "$costs"
+  pair "a rule with a journal, no request" 50000 x x "$mode" "$costs" "$recorded"
+  pair "1 HTTP request, recorded against not recorded" 20000 "post http://127.0.0.1:$port/" "post http://127.0.0.1:$port/" "$mode" "$costs" "$recorded"
 done
 
 awk -v table="$dir/table" '

@@ -4,6 +4,7 @@ mod effects_key_value;
 mod effects_key_value_checked;
 mod example_charge;
 mod journal;
+mod journal_kills;
 mod outbound_hostile;
 mod outbound_http;
 mod outbound_names;

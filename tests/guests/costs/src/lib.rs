@@ -1,6 +1,6 @@
 //! Acts once for each message, and acknowledges: so that benchmarks measure what an effect costs. The body
-//! says which: `publish N` (N messages of 100 bytes), `keys` (reads a key and sets it), `http URL`; any
-//! other body: nothing.
+//! says which: `publish N` (N messages of 100 bytes), `keys` (reads a key and sets it), `http URL`,
+//! `post URL`; any other body: nothing.
 
 wit_bindgen::generate!({
     inline: "
@@ -34,7 +34,8 @@ impl Guest for Costs {
         let done = match action {
             "publish" => publish_all(argument.trim().parse().unwrap_or(0)),
             "keys" => count_key(&message.id),
-            "http" => ask(argument.trim()),
+            "http" => ask("GET", argument.trim()),
+            "post" => ask("POST", argument.trim()),
             _ => Ok(()),
         };
         match done {
@@ -65,9 +66,9 @@ fn count_key(id: &str) -> Result<(), String> {
     key_value::set(&key, &value, None)
 }
 
-fn ask(url: &str) -> Result<(), String> {
+fn ask(method: &str, url: &str) -> Result<(), String> {
     let request = Request {
-        method: "GET".to_owned(),
+        method: method.to_owned(),
         url: url.to_owned(),
         headers: Vec::new(),
         body: None,
