@@ -87,8 +87,8 @@ impl Candidate {
                 logs: &LogSink::Capture(Capture::default()),
                 trace: Traced::default(),
                 began: std::time::Instant::now(),
-                room: HoldRoom::default(),
                 journal: Some(&journal),
+                room: HoldRoom::default(),
             };
             let sandbox = &candidate.sandbox;
             let report = sandbox.call(&mut sandbox.slot(), call).await;

@@ -128,13 +128,13 @@ fn text(report: &Inspected) -> String {
         ["pending".to_owned(), pending(queue)],
         ["delayed".to_owned(), delayed(queue)],
     ]);
+    let journals = (queue.journals > 0).then(|| queue.journals.to_string());
+    facts.extend(journals.map(|journals| ["journals".to_owned(), journals]));
     if let Some(held) = queue.on_hold.filter(|held| *held > 0) {
         let text =
             format!("{held} by their handler, uncharged (`hostler trace ID` says since when)");
         facts.push(["held".to_owned(), text]);
     }
-    let journals = (queue.journals > 0).then(|| queue.journals.to_string());
-    facts.extend(journals.map(|journals| ["journals".to_owned(), journals]));
     for (index, target) in report.dead_letter_targets.iter().enumerate() {
         let (key, length, max_len) = (&target.key, target.length, target.max_len);
         let share = length as f64 * 100.0 / max_len as f64;

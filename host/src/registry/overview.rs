@@ -93,10 +93,10 @@ pub struct QueueSeen {
     pub oldest_pending_ms: Option<u64>,
     /// Messages that wait for their time.
     pub delayed: u64,
-    /// Messages that their handler has held, and that are not settled.
-    pub on_hold: Option<u64>,
     /// Messages that have a journal.
     pub journals: u64,
+    /// Messages that their handler has held, and that are not settled.
+    pub on_hold: Option<u64>,
     /// Attempts that ended in a second lately, on all hosts.
     pub attempts_per_second: Option<f64>,
     /// Attempts that run now.
@@ -169,8 +169,8 @@ pub async fn look(link: &Arc<Link>, queue: &Listed) -> (QueueSeen, Vec<HostSeen>
         pending: report.pending,
         oldest_pending_ms: report.oldest_pending_ms,
         delayed: report.delayed,
-        on_hold: report.on_hold,
         journals: report.journals,
+        on_hold: report.on_hold,
         attempts_per_second: rates.reduce(|a, b| a + b),
         in_flight: hosts.iter().map(|host| host.in_flight).sum(),
         run_ms: hosts.iter().filter_map(|host| host.run_ms).reduce(f64::max),

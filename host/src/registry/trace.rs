@@ -305,6 +305,8 @@ impl Search {
             }
             false => (Stage::Held, None),
         };
+        let journal = keys::journal(&queue.queue, group, entry);
+        let journal = self.journal(&journal, carried).await?;
         let held = match score(keys::held(&queue.queue, group)).await {
             Err(error) if error.is_missing_right() => Held::default(),
             held => match held? {
@@ -312,8 +314,6 @@ impl Search {
                 score => held::of_score(reply::exact_score(COMMAND, &score)?),
             },
         };
-        let journal = keys::journal(&queue.queue, group, entry);
-        let journal = self.journal(&journal, carried).await?;
         if let Some(found) = self.found(queue, &queue.queue, state, what, headers) {
             found.journal = journal;
             found.entry = Some(entry.to_owned());

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 )
 
 // On this machine there is no host: the tests of a handler call its functions.
@@ -21,6 +22,8 @@ func publish(string, outgoing) error { return errElsewhere }
 
 // Secret reads a secret that [grant.secret] exposes. It can change while the handler runs.
 func Secret(name string) (string, error) { return "", errElsewhere }
+
+func hold(time.Duration) error { return errElsewhere }
 
 func recall(string) ([]byte, error) { return nil, errElsewhere }
 

@@ -19,6 +19,7 @@ import (
 
 	exports "hostler/bindings/export_hostler_handler_message_handler"
 	"hostler/bindings/hostler_handler_delivery"
+	"hostler/bindings/hostler_handler_flow"
 	"hostler/bindings/hostler_handler_http"
 	"hostler/bindings/hostler_handler_journal"
 	"hostler/bindings/hostler_handler_publisher"
@@ -192,6 +193,13 @@ func Secret(name string) (string, error) {
 		return "", errors.New(result.Err())
 	}
 	return result.Ok(), nil
+}
+
+func hold(after time.Duration) error {
+	if result := hostler_handler_flow.Hold(uint64(max(after.Milliseconds(), 0))); result.IsErr() {
+		return errors.New(result.Err())
+	}
+	return nil
 }
 
 func recall(name string) ([]byte, error) {

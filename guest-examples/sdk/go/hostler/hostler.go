@@ -130,6 +130,15 @@ type outgoing struct {
 	delay   time.Duration
 }
 
+// Hold is the error of a handler that waits: the message comes again after this time, and the attempt is not charged.
+// If the host does not hold the message, it is an ordinary error that says why.
+func Hold(after time.Duration) error {
+	if err := hold(after); err != nil {
+		return err
+	}
+	return RetryAfter(after)
+}
+
 // Recall is the value that an attempt at this message has remembered last under this name, from JSON; nil if there is
 // none. It needs [grant.journal].
 func Recall[T any](name string) (*T, error) {

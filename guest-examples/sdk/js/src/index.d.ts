@@ -63,6 +63,12 @@ export const keyValue: {
   increment(key: string, by?: number): number;
 };
 
+/**
+ * The error to throw for a message that waits: it comes again after so many milliseconds, and the attempt is not charged.
+ * Throws itself if the host does not hold the message.
+ */
+export function hold(ms: number): RetryAfter;
+
 /** The value that an attempt at this message has remembered last under this name; `undefined` = there is none. */
 export function recall<T = unknown>(name: string): T | undefined;
 

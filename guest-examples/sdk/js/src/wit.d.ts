@@ -52,6 +52,11 @@ declare module "hostler:handler/key-value@1.2.0" {
   export default keyValue;
 }
 
+declare module "hostler:handler/flow@1.2.0" {
+  const flow: { hold(ms: U64): void };
+  export default flow;
+}
+
 declare module "hostler:handler/journal@1.2.0" {
   const journal: {
     recall(name: string): Uint8Array | undefined;

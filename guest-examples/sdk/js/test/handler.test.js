@@ -136,6 +136,17 @@ test("the functions of hostler are called with what they take, and only those th
   assert.deepEqual(imports, ["wasi:cli/exit@0.2.6"]);
 });
 
+test("a held message comes again, and one that is not held says why", async () => {
+  const host = (hold) => ({ "hostler:handler/flow@1.2.0": { hold } });
+  const source = 'import { handler, hold } from "hostler"; export default handler(() => { throw hold(1500); });';
+  const asked = [];
+  const held = await component(source, host((ms) => asked.push(ms)));
+  assert.deepEqual(await held.handle("1"), { tag: "nack-requeue", val: 1500 });
+  assert.deepEqual(asked, [1500]);
+  const refused = await component(source, host(() => { throw "it was held too often"; }));
+  assert.match((await refused.handle("1")).fault, /^Uncaught rejected with it was held too often/);
+});
+
 test("a handler of raw WIT, and a module without a handler", async () => {
   const raw = await component('export const messageHandler = { async handle(message) { return { tag: "drop", val: message.id }; } };');
   assert.deepEqual(await raw.handle("x"), { tag: "drop", val: "1-0" });

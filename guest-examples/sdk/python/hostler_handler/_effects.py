@@ -5,12 +5,15 @@ import importlib
 import json
 import typing
 
+from ._handler import RetryAfter
+
 #: What `hostler.toml` must have for each interface.
 _GRANTS = {
     "publisher": "[grant.publish]",
     "key_value": "[grant.key-value]",
     "secrets": "[grant.secret]",
     "store": "[grant.config]",
+    "flow": "stream, and no reliable list",
     "http": "[[grant.http]]",
     "journal": "[grant.journal]",
 }
@@ -93,6 +96,15 @@ class key_value:
     def increment(key: str, by: int = 1) -> int:
         """Add to a number at once, and return the sum: a message that is handled twice adds twice."""
         return _call("key_value", "increment", key, by)
+
+
+def hold(seconds: float) -> RetryAfter:
+    """The exception to raise for a message that waits: it comes again after that time, and the attempt is not charged.
+
+    Raises `HostError` if the host does not hold the message.
+    """
+    _call("flow", "hold", round(seconds * 1000))
+    return RetryAfter(seconds)
 
 
 def recall(name: str) -> typing.Any:

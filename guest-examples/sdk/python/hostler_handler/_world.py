@@ -33,11 +33,15 @@ package wasi:config@0.2.0-rc.1 {
 
 def world(config: Path) -> str:
     """The text of the world. What the file grants is imported, and nothing else."""
-    granted = tomllib.loads(config.read_text()).get("grant", {}) if config.exists() else {}
+    settings = tomllib.loads(config.read_text()) if config.exists() else {}
+    granted = settings.get("grant", {})
     if "secret" in granted and not any(isinstance(s, dict) and s.get("expose") for s in granted["secret"].values()):
         # For headers of rules: the handler reads none.
         granted = {name: value for name, value in granted.items() if name != "secret"}
     imports = "".join(f"  import {name};\n" for grant, name in INTERFACES.items() if grant in granted)
+    if "stream" in settings or settings.get("reliable"):
+        # Other queues take no message back, and refuse a handler that can hold.
+        imports += "  import hostler:handler/flow@1.2.0;\n"
     return (
         "package hostler:python;\n\nworld handler {\n  include hostler:handler/handler@1.2.0;\n"
         f"{imports}}}\n{CONFIG if 'config' in granted else ''}"

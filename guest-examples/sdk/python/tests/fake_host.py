@@ -81,6 +81,12 @@ class Message:
     enqueued_ms: int = 0
 
 
+def held(ms):
+    if ms > 60_000:
+        raise Err("it was held for too long")
+    published.append(ms)
+
+
 def fetch(request):
     requests.append(request)
     return answer(request) if answer else Response(200, [("content-type", b"application/json")], b'{"ok":true}')
@@ -98,6 +104,7 @@ def install(*interfaces):
             "delete": lambda key: keys.pop(key, None),
             "increment": lambda key, by: by,
         },
+        "flow": {"hold": held},
         "journal": {"recall": journal.get, "remember": journal.__setitem__},
         "store": {"get": {"region": "eu"}.get, "get_all": lambda: [("region", "eu")]},
         "delivery": {"deadline_ms": lambda: 30_000, "is_cancelled": lambda: False},

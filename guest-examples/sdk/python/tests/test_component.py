@@ -108,6 +108,17 @@ class Outcomes(unittest.TestCase):
         """)
 
 
+    def test_a_held_message_comes_again(self):
+        component("""
+            fake_host.install("flow")
+            def wait(body): raise hold(1.5)
+            def long(body): raise hold(61)
+            assert run(wait) == fake_host.Outcome_NackRequeue(1500)
+            assert fake_host.published == [1500]
+            fails(long, HostError, "flow.hold: it was held for too long")
+        """)
+
+
 class Tasks(unittest.TestCase):
     def test_tasks_run_to_their_end(self):
         component("""

@@ -213,8 +213,8 @@ async function queuePage(name, group) {
     facts([
       ['kind', queue.kind], ['unread', queue.lag], ['pending', queue.pending],
       ['oldest pending', age(queue.oldest_pending_ms)], ['delayed', queue.delayed],
-      ['held', queue.on_hold ? `${queue.on_hold} by their handler, uncharged` : null],
       ['journals', queue.journals || null],
+      ['held', queue.on_hold ? `${queue.on_hold} by their handler, uncharged` : null],
       ['running', queue.in_flight], ['attempts per second', queue.attempts_per_second],
       ['run time', queue.run_ms === null ? null : `${queue.run_ms} ms on average, 99 % within ${queue.run_p99_ms} ms`],
       ['dead letters', queue.dead_letter_key ? link(`${queue.dead_letters === null ? '?' : queue.dead_letters} in ${queue.dead_letter_key}`, 'dead', queue.dead_letter_key) : null],

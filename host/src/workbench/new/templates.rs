@@ -127,7 +127,7 @@ pub(super) const JS_SDK: &[File] = files!("sdk/js" in "hostler/":
                 "node/process.js" "node/querystring.js" "node/stream-promises.js" "node/timers.js" "node/url.js"
                 "node/util.cjs" "package.json" "runtime/entry.js" "runtime/error.js" "runtime/promise.js"
                 "runtime/quickjs.js" "runtime/random.js" "runtime/starlingmonkey.js" "runtime/text.js"
-                "src/config.js" "src/deadline.js" "src/errors.js" "src/handler.js" "src/index.d.ts" "src/index.js"
+                "src/config.js" "src/deadline.js" "src/errors.js" "src/handler.js" "src/hold.js" "src/index.d.ts" "src/index.js"
                 "src/journal.js" "src/key-value.js" "src/log.js" "src/publish.js" "src/secrets.js" "src/values.js" "src/wit.d.ts"
                 "wit/hostler.wit" "wit/wasi.wit");
 
@@ -189,6 +189,8 @@ impl Language {
                 "hostler/_std/roundtrip.go" "hostler/bindings/export_hostler_handler_message_handler/handler.go"
                 "hostler/bindings/hostler_handler_delivery/empty.s"
                 "hostler/bindings/hostler_handler_delivery/wit_bindings.go"
+                "hostler/bindings/hostler_handler_flow/empty.s"
+                "hostler/bindings/hostler_handler_flow/wit_bindings.go"
                 "hostler/bindings/hostler_handler_http/empty.s"
                 "hostler/bindings/hostler_handler_http/wit_bindings.go"
                 "hostler/bindings/hostler_handler_journal/empty.s"

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::Error;
-use crate::bindings::hostler::handler::{journal, publisher, secrets};
+use crate::bindings::hostler::handler::{flow, journal, publisher, secrets};
 use crate::bindings::wasi::config::store;
+use crate::{Error, RetryAfter};
 
 /// Publish a message to a queue that `[grant.publish]` names: the value as JSON. This happens together with the
 /// ack: both happen, or neither.
@@ -93,6 +93,16 @@ pub fn recall<T: DeserializeOwned>(name: &str) -> Result<Option<T>, Error> {
 #[track_caller]
 pub fn remember(name: &str, value: &impl Serialize) -> Result<(), Error> {
     Ok(journal::remember(name, &serde_json::to_vec(value)?)?)
+}
+
+/// The error to return for a message that waits: it comes again after this time, and the attempt is not charged. If the host does
+/// not hold it, this is an ordinary error that says why.
+#[track_caller]
+pub fn hold(after: Duration) -> Error {
+    match flow::hold(millis(after)) {
+        Ok(()) => RetryAfter(after).into(),
+        Err(why) => why.into(),
+    }
 }
 
 /// Values between messages, below the prefix of `[grant.key-value]`.
