@@ -119,11 +119,11 @@ async fn many_held_messages_outlive_their_hosts() {
     let look = scene.look().await;
     assert_eq!(look.dead, [], "{look:?}");
     let witness = Witness::of_all(&ended);
+    assert!(witness.total() > 600, "{}", witness.total());
     for id in &ids {
         let attempts = witness.attempts(id);
         // Each kill charges one attempt at most.
         assert!(attempts.iter().all(|attempt| *attempt <= 3), "{attempts:?}");
-        assert!(attempts.len() > 5, "{attempts:?}");
     }
     assert_eq!(scene.raw.number(HELD).await, 0);
 }
