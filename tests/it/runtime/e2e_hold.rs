@@ -30,6 +30,9 @@ async fn hold_101_is_charged() {
     assert_eq!(host.witness().attempts(&id), expected);
     assert_eq!(host.metric("hostler_holds_total"), 100);
     assert_eq!(host.metric("hostler_holds_refused_total"), 1);
+    // Canaries and the breaker look at the charged one only.
+    let series = "hostler_version_attempts_total{version=\"current\",outcome=\"nack-requeue\"}";
+    assert_eq!(host.metric(series), 1);
     let told = |line: &&hostler_tests::host::Line| {
         line.message() == "the message is not held: its attempt is charged"
             && line
