@@ -23,6 +23,7 @@ pub(super) fn stream_keys(options: &StreamOptions, is_cluster: bool) -> Vec<Key>
         Key::new(key, "stream", "the queue"),
         Key::new(keys::parked(key, group), "zset", "parked deliveries"),
         Key::new(keys::delayed(key), "zset", "messages published for later"),
+        Key::new(keys::held(key, group), "zset", "holds"),
         Key::new(keys::fences(key, group), "zset", "repeated calls of hosts"),
         Key::new(keys::late(key, group), "zset", "late acknowledgements"),
         Key::new(keys::min_idle(key, Some(group)), "zset", TERMS),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hostler::queue::list::scripts;
 use hostler::queue::list::{ListOptions, ListQueue};
-use hostler::queue::{Claim, Queue, Reply};
+use hostler::queue::{Claim, Queue, Reply, SettleAction};
 use hostler::redis::Class;
 use hostler::redis::script::Script;
 use hostler_tests::proxy::Proxy;
@@ -13,8 +13,8 @@ use hostler_tests::redis::eventually;
 
 use crate::queue::list_scene::{DEAD, DELAYED, KEY, Scene, both, framed};
 use crate::scene::{
-    bodies, connector, dead_letter, discard, orphaned, park, record, recorded, requeue, settle,
-    settled, settlement,
+    bodies, connector, dead_letter, discard, fetch, orphaned, park, record, recorded, requeue,
+    settle, settled, settlement,
 };
 
 /// Where replies are cut.
@@ -105,6 +105,25 @@ async fn a_repeated_request_is_done_once() {
                 assert_eq!(scene.raw.number(&format!("{length} {key}")).await, 1);
                 assert!(scene.processing(&host).await.is_empty());
             }
+            // The repeat of a hold is an ordinary park, and finds it carried out: it is counted once.
+            scene.delete(DELAYED).await;
+            let hold = SettleAction::Hold {
+                keep: 1,
+                after: Duration::ZERO,
+                attempt: 1,
+            };
+            let delivery = claim(&scene, &host, body).await;
+            proxy.cut_reply("EVALSHA", after);
+            let cut = settlement(&delivery, 1, hold.clone());
+            host.settle(&[cut]).await.unwrap_err();
+            assert_eq!(
+                settle(&host, &delivery, 1, hold.again(1)).await,
+                Reply::Gone
+            );
+            assert_eq!(scene.raw.number("LLEN jobs").await, 1);
+            let held = fetch(&host, 1).await.remove(0);
+            assert_eq!((held.held.count, held.native, held.header), (1, 2, 0));
+            settled(&host, &held, 2, discard()).await;
             let delivery = claim(&scene, &host, body).await;
             proxy.cut_reply("EVALSHA", after);
             host.record(&[record(&delivery, 1, 2)]).await.unwrap_err();

@@ -21,16 +21,18 @@ const COMMANDS: &str = "+info +time +script|load +evalsha +type +exists +xreadgr
     +xinfo|consumers +xinfo|stream +zadd +zrem +zscore +zcard +zrange +zrangebyscore \
     +multi +exec +acl|whoami +acl|dryrun";
 /// The keys that it needs, as an ACL names them, and as the check names them.
-const KEYS: [(&str, &str); 8] = [
+const KEYS: [(&str, &str); 9] = [
     ("~orders", KEY),
     ("~orders:dead", DEAD),
     ("~{orders}:parked:*", PARKED),
     ("~{orders}:fences:workers", FENCES),
+    ("~{orders}:held:*", HELD),
     ("~{orders}:late:workers", "{orders}:late:workers"),
     ("~{orders}:min-idle:*", TERMS),
     ("~{orders}:delayed", DELAYED),
     ("~{orders}:cycle", "{orders}:cycle"),
 ];
+const HELD: &str = "{orders}:held:workers";
 const DELAYED: &str = "{orders}:delayed";
 const TERMS: &str = "{orders}:min-idle:workers";
 
@@ -113,7 +115,7 @@ async fn a_good_server_passes_with_its_warnings() {
 #[tokio::test]
 async fn keys_of_the_wrong_type_are_named() {
     let scene = Scene::new().await;
-    for name in [KEY, DEAD, PARKED, DELAYED, TERMS] {
+    for name in [KEY, DEAD, PARKED, HELD, DELAYED, TERMS] {
         scene.raw.ask(&format!("SADD {name} x")).await;
         let error = check_default(&scene).await.unwrap_err();
         let StartError::WrongType { key, found, .. } = &error else {

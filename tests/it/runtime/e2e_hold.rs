@@ -30,6 +30,9 @@ async fn hold_101_is_charged() {
     assert_eq!(host.witness().attempts(&id), expected);
     assert_eq!(host.metric("hostler_holds_total"), 100);
     assert_eq!(host.metric("hostler_holds_refused_total"), 1);
+    // Canaries and the breaker look at the charged one only.
+    let series = "hostler_version_attempts_total{version=\"current\",outcome=\"nack-requeue\"}";
+    assert_eq!(host.metric(series), 1);
     let told = |line: &&hostler_tests::host::Line| {
         line.message() == "the message is not held: its attempt is charged"
             && line
@@ -119,11 +122,11 @@ async fn many_held_messages_outlive_their_hosts() {
     let look = scene.look().await;
     assert_eq!(look.dead, [], "{look:?}");
     let witness = Witness::of_all(&ended);
+    assert!(witness.total() > 600, "{}", witness.total());
     for id in &ids {
         let attempts = witness.attempts(id);
         // Each kill charges one attempt at most.
         assert!(attempts.iter().all(|attempt| *attempt <= 3), "{attempts:?}");
-        assert!(attempts.len() > 5, "{attempts:?}");
     }
     assert_eq!(scene.raw.number(HELD).await, 0);
 }
