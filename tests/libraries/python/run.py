@@ -178,7 +178,7 @@ def main() -> int:
     parser.add_argument("--pip")
     parser.add_argument("--componentize-py")
     parser.add_argument("--work", type=Path, default=HERE / "build")
-    parser.add_argument("--quick", action="store_true", help="the component `quick`")
+    parser.add_argument("--component", action="append", help="the rows of this component (all)")
     parser.add_argument("--lock", action="store_true", help="write the locks")
     parser.add_argument("--table", action="store_true", help="write the table of the documentation")
     options = parser.parse_args()
@@ -191,7 +191,7 @@ def main() -> int:
         return 0
     if page != PAGE.read_text():
         raise SystemExit(f"the table of {PAGE} is old: make table")
-    wanted = options.names or [row["name"] for row in rows if not options.quick or row.get("component") == "quick"]
+    wanted = options.names or [row["name"] for row in rows if not options.component or row.get("component") in options.component]
     options.work = options.work.resolve()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
