@@ -158,7 +158,7 @@ class _Entries:
 
 
 def install() -> None:
-    """Serve the kept files where Python looks for files and modules."""
+    """Serve the kept files where Python looks for files and modules, once there are some."""
     real_open, real_stat, real_lstat, real_listdir, real_scandir, real_access = (
         io.open, os.stat, os.lstat, os.listdir, os.scandir, os.access
     )
@@ -193,7 +193,6 @@ def install() -> None:
     io.open_code = lambda path: open_kept(path, "rb")
     os.stat, os.lstat, os.listdir, os.scandir, os.access = stat_kept, lstat_kept, listdir_kept, scandir_kept, access_kept
     sys.meta_path.append(_Finder)
-    sys.path_importer_cache.clear()
 
 
 def functions_of(module: types.ModuleType):

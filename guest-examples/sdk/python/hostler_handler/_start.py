@@ -28,6 +28,8 @@ _NEVER = {"IPython", "antigravity", "distutils", "idlelib", "pdb", "pip", "pkg_r
 
 def load(module: str, project: str, packages: str) -> None:
     """Import the handler of the project, and what it may import later."""
+    # Before the imports: a module may keep `open` for later.
+    _files.install()
     _loop.install()
     threading.Thread.start = _no_thread
     for late in _LATE:
@@ -47,7 +49,7 @@ def load(module: str, project: str, packages: str) -> None:
     _files.keep(packages, compile_modules=True)
     # The standard library; compiled when it is needed. (`os` is a part of Python, and names another folder.)
     _files.keep(os.path.dirname(dis.__file__))
-    _files.install()
+    sys.path_importer_cache.clear()
     _sockets.is_build = False
     os.environ.clear()
     _clear_free_memory()
