@@ -43,7 +43,7 @@ func signUp(ctx context.Context, m hostler.Message, order SignUp) error {
 		}
 	}
 	if left := time.Until(time.Unix(account.TrialEnds, 0)); left > 0 {
-		return hostler.RetryAfter(left)
+		return hostler.Hold(left)
 	}
 	mail := object{"template": "trial-ended", "to": order.Email}
 	if err := post("https://mail.example.com/messages", mail, new(object)); err != nil {

@@ -8,7 +8,7 @@ import time
 import urllib.request
 from dataclasses import dataclass
 
-from hostler_handler import RetryAfter, handler, publish, recall, remember
+from hostler_handler import handler, hold, publish, recall, remember
 
 
 @dataclass
@@ -25,7 +25,7 @@ def sign_up(order: SignUp):
         account = {"id": created["id"], "trial_ends": time.time() + order.trial_seconds}
         remember("account", account)
     if (left := account["trial_ends"] - time.time()) > 0:
-        raise RetryAfter(left)
+        raise hold(left)
     post("https://mail.example.com/messages", {"to": order.email, "template": "trial-ended"})
     publish("accounts", {"account": account["id"], "trial": "ended"})
 

@@ -1,7 +1,7 @@
 // Signs a customer up: creates the account, waits until the trial ends, sends a mail, and publishes. hostler records each
 // step that is done, so no retry repeats it.
 
-import { RetryAfter, handler, publish, recall, remember } from "hostler";
+import { handler, hold, publish, recall, remember } from "hostler";
 import { z } from "zod";
 
 const SignUp = z.object({ email: z.string(), trial_seconds: z.int() });
@@ -19,7 +19,7 @@ export default handler(SignUp, async ({ email, trial_seconds }) => {
     remember("account", account);
   }
   const left = account.trial_ends - Date.now();
-  if (left > 0) throw new RetryAfter(left);
+  if (left > 0) throw hold(left);
   await post("https://mail.example.com/messages", { to: email, template: "trial-ended" });
   publish("accounts", { account: account.id, trial: "ended" });
 });

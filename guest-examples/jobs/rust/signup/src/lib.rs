@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hostler_handler::{Error, RetryAfter, handler, publish, recall, remember};
+use hostler_handler::{Error, handler, hold, publish, recall, remember};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use waki::Client;
@@ -33,7 +33,7 @@ fn sign_up(SignUp { email, trial_seconds }: SignUp) -> Result<(), Error> {
         }
     };
     if now < account.trial_ends {
-        Err(RetryAfter(Duration::from_secs(account.trial_ends - now)))?;
+        return Err(hold(Duration::from_secs(account.trial_ends - now)));
     }
     post("https://mail.example.com/messages", &json!({ "to": email, "template": "trial-ended" }))?;
     publish("accounts", &json!({ "account": account.id, "trial": "ended" }))
