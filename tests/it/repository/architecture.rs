@@ -189,6 +189,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "delivery",
             "wire",
             "dead_letter",
+            "grants",
             "sandbox",
             "telemetry",
             "config",

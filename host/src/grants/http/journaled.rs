@@ -14,7 +14,7 @@ use tokio::time::timeout_at;
 use tracing::warn;
 
 use super::pool::{Allowed, Pool};
-use super::provider::{Body, HttpError};
+use super::provider::{Body, HttpError, Replayed};
 use super::rules::{AddsKey, HttpRule};
 use crate::delivery::journal::{BYTES_MAX, Content};
 use crate::delivery::text::{hex, printable, truncated};
@@ -30,10 +30,6 @@ const NAME_MAX: usize = 200;
 const URL_MAX: usize = 100;
 /// The shortest secret that is looked for in an answer.
 const SECRET_MIN: usize = 4;
-
-/// Of a response that an earlier attempt has recorded.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Replayed;
 
 /// Send a request, unless its answer is known.
 pub(super) async fn send(

@@ -15,10 +15,13 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use parking_lot::Mutex;
 
-use super::journaled::Replayed;
 use crate::grants::context::{Context, NO_MESSAGE, Origin};
 use crate::grants::journal::provider::Refused;
 use crate::grants::steps;
+
+/// Of a response that an earlier attempt has recorded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Replayed;
 
 /// A body of a request or of a response.
 pub type Body = UnsyncBoxBody<Bytes, HttpError>;
