@@ -435,6 +435,12 @@ impl RawRedis {
         command.query_async(&mut self.connection.clone()).await
     }
 
+    /// Run many commands. A refusal of one ends the test.
+    pub async fn run(&self, pipeline: &redis::Pipeline) {
+        let ran = pipeline.exec_async(&mut self.connection.clone()).await;
+        ran.unwrap();
+    }
+
     /// The integer that a command answers.
     pub async fn number(&self, command: &str) -> i64 {
         let value = self.ask(command).await;

@@ -98,8 +98,6 @@ fn options(scene: &Scene, kind: Kind) -> HostOptions {
 
 /// Publish all messages.
 async fn publish(scene: &Scene, kind: Kind, messages: usize) {
-    let client = redis::Client::open(scene.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     for first in (0..messages).step_by(500) {
         let mut pipeline = redis::pipe();
         for number in first..messages.min(first + 500) {
@@ -118,7 +116,7 @@ async fn publish(scene: &Scene, kind: Kind, messages: usize) {
                 }
             }
         }
-        pipeline.exec_async(&mut connection).await.unwrap();
+        scene.raw.run(&pipeline).await;
     }
 }
 

@@ -57,7 +57,10 @@ impl Holder {
 
 async fn connect(url: &str) -> MultiplexedConnection {
     let client = redis::Client::open(url).unwrap();
-    client.get_multiplexed_async_connection().await.unwrap()
+    // The default of half a second is short on a busy machine.
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    let connecting = client.get_multiplexed_async_connection_with_config(&config);
+    connecting.await.unwrap()
 }
 
 async fn info(connection: &mut MultiplexedConnection, field: &str) -> String {

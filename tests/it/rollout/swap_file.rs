@@ -282,6 +282,8 @@ fn niceness(pid: i32) -> Option<i32> {
 async fn a_new_version_is_compiled_at_a_lower_priority() {
     let scene = Scene::new(&good("first")).await;
     let host = scene.host().flags(COMPILES).ready().await;
+    // The suite itself may run at a lower priority.
+    let lower = niceness(host.pid().try_into().unwrap()).map(|own| (own + 5).min(19));
     let mut seen = false;
     // A compilation may end before the test sees its process.
     for number in 1..=10 {
@@ -290,7 +292,7 @@ async fn a_new_version_is_compiled_at_a_lower_priority() {
         let wanted = digest(&next);
         eventually("it is compiled and taken", async || {
             let compilers = children(host.pid());
-            seen |= compilers.into_iter().any(|pid| niceness(pid) == Some(5));
+            seen |= compilers.into_iter().any(|pid| niceness(pid) == lower);
             current(&host) == *wanted
         })
         .await;

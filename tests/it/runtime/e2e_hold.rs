@@ -138,7 +138,7 @@ async fn holds_and_effects_exclude_each_other() {
     let held = scene.publish("hold:100+publish:invoices:x").await;
     // On a queue with effects each acknowledgement is a settlement.
     let later = scene.publish("try:hold:100+nack,ack").await;
-    let host = holding(&scene, "publishing")
+    let host = holding(&scene, "holding-publisher")
         .flag("grant-publish", r#"{"invoices":"stream:invoices"}"#)
         .flag("hold-max", "2")
         .cap(3)

@@ -1,23 +1,19 @@
 //! As `scripted`, and actions that publish: `publish:NAME:BODY`, `publish-each:N:NAME:BODY` (N times),
 //! `later:NAME:MS:BODY`, `header:NAME:KEY=VALUE` (one message with this header and an empty body),
 //! `big:NAME:BYTES`, `again:NAME` (the body of the message itself). An error of `publish` is the reason of a drop; behind `try`, as the action
-//! `try:publish:...`, it goes to stdout. `hold:MS` holds the message.
+//! `try:publish:...`, it goes to stdout.
 
 use script::{Message, Outcome, Step};
 
 wit_bindgen::generate!({
     inline: "
         package test:publishing;
-        world publishing {
-            import hostler:handler/publisher@1.2.0;
-            import hostler:handler/flow@1.2.0;
-        }
+        world publishing { import hostler:handler/publisher@1.2.0; }
     ",
     path: "../../../wit",
     generate_all,
 });
 
-use hostler::handler::flow::hold;
 use hostler::handler::publisher::{Outgoing, publish};
 
 struct Publishing;
@@ -34,7 +30,6 @@ fn act(name: &str, argument: &str, message: &Message) -> Option<Result<(), Strin
     };
     let (first, rest) = argument.split_once(':').unwrap_or((argument, ""));
     Some(match name {
-        "hold" => hold(number(first)),
         "publish" => publish(first, &plain(rest)),
         "publish-each" => {
             let (to, body) = rest.split_once(':').unwrap_or((rest, ""));
