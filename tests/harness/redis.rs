@@ -435,10 +435,15 @@ impl RawRedis {
         command.query_async(&mut self.connection.clone()).await
     }
 
-    /// Run many commands. A refusal of one ends the test.
+    /// Run many commands.
+    ///
+    /// # Panics
+    ///
+    /// If one is refused.
     pub async fn run(&self, pipeline: &redis::Pipeline) {
-        let ran = pipeline.exec_async(&mut self.connection.clone()).await;
-        ran.unwrap();
+        if let Err(error) = pipeline.exec_async(&mut self.connection.clone()).await {
+            refused("a pipeline", &error);
+        }
     }
 
     /// The integer that a command answers.
