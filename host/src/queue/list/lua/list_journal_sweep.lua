@@ -7,19 +7,20 @@
 -- reply { how many are removed, how many were looked at }
 --
 -- A value says which journal its message has: in its header, or by its token, where a host has it for the first time. While
--- there are more values than may be looked at, all journals stay. Those that stay are looked at again when they are as old once
--- more.
+-- there are more values than may be looked at, or a header that cannot be read, all journals stay. Those that stay are
+-- looked at again when they are as old once more.
 -- It reads processing lists that are not among KEYS: all are in the slot of KEYS[1].
 -- Atomicity: nothing can come between the look and the removal. A repeat looks at others.
 local old = redis.call('ZRANGEBYSCORE', KEYS[5], 0, text(now - ARGV[2]), 'LIMIT', 0, ARGV[3])
 if #old == 0 then
   return { 0, 0 }
 end
+local NAME, ID = 'x-hostler-journal', string.rep('%x', 32)
 local is_there, values, bytes = {}, tonumber(ARGV[4]), tonumber(ARGV[5])
 local function hex(token)
   return (string.gsub(token, '.', function(c) return string.format('%02x', string.byte(c)) end))
 end
--- Whether the values of this key, which `command` reads page by page, are few enough to be looked at.
+-- Whether the values of this key, which `command` reads page by page, are few enough, and all of them can be read.
 local function look(command, key, has_token)
   local at = 0
   repeat
@@ -29,10 +30,16 @@ local function look(command, key, has_token)
       if has_token then
         is_there[hex(string.sub(value, 1, 16))] = true
       end
-      if string.find(value, 'x-hostler-journal', 1, true) then
-        for _, id in ipairs(old) do
-          is_there[id] = is_there[id] or string.find(value, id, 1, true) ~= nil
+      local header = string.find(value, NAME, 1, true)
+      while header do
+        local behind = header + #NAME
+        -- The name of the journal stands right behind that of the header, in each framing.
+        local id = string.match(string.sub(value, behind, behind + 47), ID)
+        if not id then
+          return false
         end
+        is_there[id] = true
+        header = string.find(value, NAME, behind, true)
       end
     end
     if values < 0 or bytes < 0 then
