@@ -116,7 +116,7 @@ def recall(name: str) -> typing.Any:
 def remember(name: str, value: object) -> None:
     """Remember a value, as JSON, for later attempts at this message.
 
-    It is there when this returns, whatever becomes of this attempt.
+    It is there when this returns, also if this attempt fails.
     """
     _call("journal", "remember", name, json.dumps(value, default=_plain, separators=(",", ":")).encode())
 

@@ -32,7 +32,7 @@ impl Remembered {
         self.in_time(journal.recall(&value_of(name))).await
     }
 
-    /// Remember a value. It is there for later attempts when this returns, whatever becomes of this one.
+    /// Remember a value. It is there for later attempts when this returns, also if this one fails.
     pub(crate) async fn remember(&self, name: &str, value: Bytes) -> Result<(), String> {
         let journal = self.ask(name)?;
         self.in_time(journal.remember(value_of(name), value)).await
