@@ -387,7 +387,7 @@ interleavings: setup-rust
 	HOSTLER_ORDERS=$(ORDERS) $(CARGO) test --locked --manifest-path tests/interleavings/Cargo.toml --target-dir target/interleavings
 
 exactly-once: setup guests-test
-	HOSTLER_EXACTLY_ONCE=20000 $(CARGO) test $(WORKSPACE) --test it -- effects_exactly_once journal_kills --nocapture --test-threads=1
+	HOSTLER_EXACTLY_ONCE=20000 $(CARGO) test $(WORKSPACE) --test it -- effects_exactly_once journal_kills a_server_that_is_away_charges --nocapture --test-threads=1
 
 # The fault suite: every cell of the matrix, then combinations until the time is over. SEED=n replays; OLD=FILE is
 # the binary of another release, for upgrades.

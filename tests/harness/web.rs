@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -46,11 +46,12 @@ impl Seen {
 /// A server that answers by the path of a request: `/ok`, `/echo` (the head of the request),
 /// `/body` (its body), `/status/N`, `/size/N`, `/to?URL` (a redirect), `/never`, `/endless`,
 /// `/endless-head`, `/trickle` (a byte at a time), `/after/N` (N milliseconds later), `/garbage`, `/cut` (fewer bytes than announced),
-/// `/gzip`.
+/// `/gzip`, `/gate` (503 while [`Web::away`] says so), `/bearer/TOKEN` (401 for another `authorization`).
 #[derive(Debug)]
 pub struct Web {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
+    away: Arc<AtomicBool>,
     connections: Arc<AtomicUsize>,
     open: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
@@ -78,19 +79,21 @@ impl Web {
         let address = listener.local_addr().expect("it is bound");
         let seen = Arc::<Mutex<Vec<Seen>>>::default();
         let (connections, open) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let away = Arc::<AtomicBool>::default();
         let all = (
-            Arc::clone(&seen),
+            (Arc::clone(&seen), Arc::clone(&away)),
             Arc::clone(&connections),
             Arc::clone(&open),
         );
         let accepting = tokio::spawn(async move {
-            let (seen, connections, open) = all;
+            let ((seen, away), connections, open) = all;
             while let Ok((stream, _)) = listener.accept().await {
                 connections.fetch_add(1, Ordering::Relaxed);
                 open.fetch_add(1, Ordering::Relaxed);
                 let (seen, open) = (Arc::clone(&seen), Arc::clone(&open));
+                let away = Arc::clone(&away);
                 tokio::spawn(async move {
-                    serve(stream, &seen).await;
+                    serve(stream, &seen, &away).await;
                     open.fetch_sub(1, Ordering::Relaxed);
                 });
             }
@@ -98,10 +101,16 @@ impl Web {
         Self {
             address,
             seen,
+            away,
             connections,
             open,
             accepting,
         }
+    }
+
+    /// Whether `/gate` answers with 503 from now on.
+    pub fn away(&self, is_away: bool) {
+        self.away.store(is_away, Ordering::Relaxed);
     }
 
     /// Its port.
@@ -141,14 +150,15 @@ impl Web {
     }
 }
 
-async fn serve(mut stream: TcpStream, seen: &Mutex<Vec<Seen>>) {
+async fn serve(mut stream: TcpStream, seen: &Mutex<Vec<Seen>>, away: &AtomicBool) {
     let mut buffer = Vec::new();
     while let Some(request) = read(&mut stream, &mut buffer).await {
         let target = request.target().to_owned();
         seen.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(request.clone());
-        if answer(&mut stream, &target, &request).await.is_none() {
+        let away = away.load(Ordering::Relaxed);
+        if answer(&mut stream, &target, &request, away).await.is_none() {
             return;
         }
     }
@@ -208,7 +218,12 @@ fn unchunked(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
 }
 
 /// Answer a request. `None` = the connection is over.
-async fn answer(stream: &mut TcpStream, target: &str, request: &Seen) -> Option<()> {
+async fn answer(
+    stream: &mut TcpStream,
+    target: &str,
+    request: &Seen,
+    is_away: bool,
+) -> Option<()> {
     let whole = |status: u16, headers: &str, body: &[u8]| {
         let length = body.len();
         let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n{headers}\r\n");
@@ -219,6 +234,7 @@ async fn answer(stream: &mut TcpStream, target: &str, request: &Seen) -> Option<
     let reply = match path {
         "/echo" => whole(200, "", request.head.as_bytes()),
         "/body" => whole(200, "", &request.body),
+        "/gate" if is_away => whole(503, "", b"away"),
         "/to" => {
             let to = target.split_once('?').map_or("", |(_, to)| to);
             whole(302, &format!("location: {to}\r\n"), b"elsewhere")
@@ -267,6 +283,14 @@ async fn answer(stream: &mut TcpStream, target: &str, request: &Seen) -> Option<
         }
         // 20 bytes that a client which decodes would blow up are enough to see that nobody does.
         "/gzip" => whole(200, "content-encoding: gzip\r\n", b"\x1f\x8b\x08not really"),
+        _ if path.starts_with("/bearer/") => {
+            let wanted = path.replace("/bearer/", "Bearer ");
+            let status = match request.header("authorization") == Some(&wanted) {
+                true => 200,
+                false => 401,
+            };
+            whole(status, "", b"login")
+        }
         _ if path.starts_with("/after/") => {
             let late = u64::try_from(number("/after/")?).ok()?;
             tokio::time::sleep(Duration::from_millis(late)).await;

@@ -133,6 +133,7 @@ async fn look(
     let later = keys::delayed(key);
     pipeline.cmd("ZCARD").arg(&later);
     pipeline.cmd("ZRANGE").arg(&later).arg(0).arg(0);
+    pipeline.cmd("ZCARD").arg(keys::held(key, group));
     let replies = Value::Array(link.pipeline(COMMAND, &pipeline).await?);
     let [
         length,
@@ -144,6 +145,7 @@ async fn look(
         dead_letters,
         published,
         next_published,
+        on_hold,
     ] = reply::tuple(COMMAND, replies)?;
     let length = accepted_count(length)?;
     let (groups, mut own) =
@@ -184,7 +186,7 @@ async fn look(
             .map(|(_, ms)| now_ms.saturating_sub(ms)),
         delayed: accepted_count(delayed)? + accepted_count(published)?,
         next_due_ms,
-        on_hold: match link.count("ZCARD", &keys::held(key, group)).await {
+        on_hold: match accepted_count(on_hold) {
             Err(error) if error.is_missing_right() => None,
             held => Some(held?),
         },

@@ -315,6 +315,8 @@ async fn main() -> Checked {
     let client = scene.browser(false).await?;
     reads(&scene, &client, &places).await?;
     println!("shows queues, hosts and dead letters as text");
+    waits(&scene, &client).await?;
+    println!("shows held messages and journals");
     keyboard(&scene, &client).await?;
     println!("usable by the keyboard");
     phone(&scene, &client, &places).await?;
@@ -371,6 +373,36 @@ async fn reads(scene: &Scene, client: &Client, places: &[&str]) -> Checked {
     )?;
     let scripts = client.find_all(Locator::Css("script")).await?;
     check(scripts.len() == 1, "one script")
+}
+
+/// A message waits for its next attempt. Redis is told that it was held, and has a journal: the guest does neither.
+async fn waits(scene: &Scene, client: &Client) -> Checked {
+    scene.publish(&["nack:3600000"])?;
+    let begun = Instant::now();
+    let id = loop {
+        let pending = scene.redis("XPENDING orders billing - + 1 hostler:parked\n")?;
+        if let Some(id) = pending.lines().next().filter(|line| line.contains('-')) {
+            break id.to_owned();
+        }
+        check(begun.elapsed() < PATIENCE, "the message was never parked")?;
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    // A journal is beside a member that has the bytes of all.
+    scene.redis(&format!(
+        "ZADD {{orders}}:held:billing 1 {id}\nZADD {{orders}}:journals:billing 1 {id} 100 bytes\n"
+    ))?;
+    scene.open(client, "#/queue/orders/billing").await?;
+    let text = text_of(client, "main").await?;
+    let is_shown = |name: &str, value: &str| {
+        let mut lines = text.lines().skip_while(|line| !line.starts_with(name));
+        lines.by_ref().take(2).any(|line| line.contains(value))
+    };
+    check(is_shown("held", "1 by their handler"), &text)?;
+    check(is_shown("journals", "1"), &text)?;
+    scene.redis(&format!(
+        "XACK orders billing {id}\nDEL {{orders}}:held:billing {{orders}}:journals:billing {{orders}}:parked:billing\n"
+    ))?;
+    Ok(())
 }
 
 async fn keyboard(scene: &Scene, client: &Client) -> Checked {

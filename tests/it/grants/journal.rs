@@ -374,52 +374,6 @@ async fn a_dead_letter_takes_its_journal_along_and_a_replay_repeats_what_is_forg
 }
 
 #[tokio::test]
-async fn an_increment_happens_once_for_a_message() {
-    let mut scene = Scene::new().await;
-    let options = scene
-        .host()
-        .cap(9)
-        .flag(
-            "handler",
-            &hostler_tests::guests::guest("keyed").display().to_string(),
-        )
-        .flag("grant-publish", r#"{"invoices":"stream:invoices"}"#)
-        .flag(
-            "grant-key-value",
-            r#"{"prefix":"{orders}:kv:","journal":true}"#,
-        )
-        .flags("backoff-first=5ms min-idle=500ms concurrency=4");
-    let add = "quiet:increment:sum:3+quiet:increment:sum:3+quiet:increment:other:-1";
-    const MESSAGES: usize = 40;
-    for _ in 0..MESSAGES {
-        scene
-            .publish(&format!("{add}+trap,{add}+nack,{add}+sleep:20+ack"))
-            .await;
-    }
-    let sum = async |key: &str| {
-        let value = scene.raw.ask(&format!("GET {{orders}}:kv:{key}")).await;
-        let value: Option<String> = redis::from_redis_value(value).unwrap();
-        value.map_or(0, |value| value.parse::<i64>().unwrap())
-    };
-    for _ in 0..2 {
-        let host = options.ready().await;
-        let before = sum("sum").await;
-        eventually("it has added", async || {
-            sum("sum").await > before || scene.look().await.is_empty()
-        })
-        .await;
-        host.kill().await;
-    }
-    options.finish().await;
-    let messages = i64::try_from(MESSAGES).unwrap();
-    assert_eq!(sum("sum").await, 6 * messages);
-    assert_eq!(sum("other").await, -messages);
-    let left = scene.raw.ask("KEYS *:journal*").await;
-    let left: Vec<String> = redis::from_redis_value(left).unwrap();
-    assert!(left.is_empty(), "{left:?}");
-}
-
-#[tokio::test]
 async fn a_reliable_list_has_journals_too() {
     let all = Journaled::new("").await;
     let options = all
@@ -575,6 +529,73 @@ async fn a_replayed_call_is_said_in_the_log() {
     host.logs("calls of the attempt got the answers that an earlier one has recorded")
         .await;
     host.drained().await;
+}
+
+/// A poll that finds a server away, and a login with an old secret: the attempts go on until both answer well.
+#[tokio::test]
+async fn a_poll_and_an_old_secret_converge_and_the_charge_is_made_once() {
+    let mut all = Journaled::new("headers.authorization = \"Bearer ${secret:planted}\"\n").await;
+    let token = all.scene.server.dir().join("token");
+    fs::write(&token, "old").unwrap();
+    let config = fs::read_to_string(&all.config).unwrap();
+    let file = format!("file = \"{}\"", token.display());
+    fs::write(&all.config, config.replace("variable = \"PLANTED\"", &file)).unwrap();
+    all.web.away(true);
+    let need = |path: &str, body: &str| all.send("POST", path, body).replace("send:", "need:");
+    let calls = [
+        need("/ok", "charge"),
+        need("/gate", "poll"),
+        need("/bearer/new", "login"),
+        need("/ok", "receipt"),
+    ];
+    all.scene.publish(&calls.join("+")).await;
+    let host = all.host().cap(1_000).flag("backoff-max", "50ms").ready().await;
+    let sent = |body: &str| all.keys_of(body).len();
+    eventually("it polls", async || sent("poll") >= 3).await;
+    all.web.away(false);
+    eventually("it logs in", async || sent("login") >= 3).await;
+    fs::write(&token, "new").unwrap();
+    all.scene.emptied().await;
+    let counts = all.counts();
+    assert_eq!((counts["charge"], counts["receipt"]), (1, 1), "{counts:?}");
+    // The attempts before the last one asked with the old secret, each under one key.
+    for body in ["poll", "login"] {
+        let keys = all.keys_of(body);
+        assert!(keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    }
+    let logins = all.web.seen();
+    let logins = logins.iter().filter(|seen| seen.body == b"login");
+    let secrets: Vec<_> = logins.map(|seen| seen.header("authorization")).collect();
+    assert_eq!(secrets.iter().filter(|secret| **secret == Some("Bearer new")).count(), 1);
+    assert_eq!(secrets.last(), Some(&Some("Bearer new")));
+    all.is_gone().await;
+    host.drained().await;
+}
+
+/// A host stands still until another one has handled its message: what it would remember then is refused.
+#[tokio::test]
+async fn a_late_attempt_remembers_nothing() {
+    let mut scene = Scene::new().await;
+    let durable = hostler_tests::guests::guest("durable").display().to_string();
+    let options = scene
+        .host()
+        .cap(9)
+        .flag("handler", &durable)
+        .flag("grant-journal", "{}")
+        .flags("min-idle=500ms timeout=20s");
+    let first = options.ready().await;
+    let id = scene.publish("sleep:300+remember:a=late,ack").await;
+    first.starts(1).await;
+    first.pause().await;
+    let second = options.ready().await;
+    scene.emptied().await;
+    first.resume();
+    first.drained().await;
+    assert_eq!(second.witness().attempts(&id), [2]);
+    let left = scene.raw.ask("KEYS *:journal*").await;
+    let left: Vec<String> = redis::from_redis_value(left).unwrap();
+    assert!(left.is_empty(), "{left:?}");
+    second.drained().await;
 }
 
 #[tokio::test]

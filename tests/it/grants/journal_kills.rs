@@ -13,6 +13,7 @@ use hostler_tests::host::HostOptions;
 use hostler_tests::redis::{RedisOptions, eventually};
 
 use crate::grants::journal::{Journaled, once};
+use crate::runtime::e2e_scene::Scene;
 use crate::scene::{Kind, cluster, on_both};
 
 on_both! {
@@ -37,6 +38,12 @@ fn options(all: &Journaled, kind: Kind) -> HostOptions {
             .without("group")
             .flags("list=orders reliable=true"),
     }
+}
+
+/// So few messages, or so many times the number that `HOSTLER_EXACTLY_ONCE` names.
+fn sized(few: usize, times: usize) -> usize {
+    let named = std::env::var("HOSTLER_EXACTLY_ONCE").ok();
+    named.map_or(few, |number| times * number.parse::<usize>().unwrap())
 }
 
 async fn publish(all: &Journaled, kind: Kind, body: &str) {
@@ -124,8 +131,7 @@ fn repeated(all: &Journaled, bodies: &[String], open: &BTreeMap<String, usize>) 
 
 /// Three requests, a trap after the second, and hosts that are killed at any step.
 async fn a_request_is_repeated_only_if_a_host_died_in_it(kind: Kind) {
-    let named = std::env::var("HOSTLER_EXACTLY_ONCE").ok();
-    let messages = named.map_or(MESSAGES, |number| number.parse().unwrap());
+    let messages = sized(MESSAGES, 1);
     let server = RedisOptions::default()
         .appendonly()
         .set("appendfsync", "always");
@@ -328,4 +334,50 @@ async fn a_full_server_refuses_intents_and_takes_answers() {
     assert_eq!(all.counts(), once(&["slow", "refused"]));
     all.is_gone().await;
     host.drained().await;
+}
+
+#[tokio::test]
+async fn an_increment_happens_once_for_a_message() {
+    let mut scene = Scene::new().await;
+    let options = scene
+        .host()
+        .cap(9)
+        .flag(
+            "handler",
+            &hostler_tests::guests::guest("keyed").display().to_string(),
+        )
+        .flag("grant-publish", r#"{"invoices":"stream:invoices"}"#)
+        .flag(
+            "grant-key-value",
+            r#"{"prefix":"{orders}:kv:","journal":true}"#,
+        )
+        .flags("backoff-first=5ms min-idle=500ms concurrency=4");
+    let add = "quiet:increment:sum:3+quiet:increment:sum:3+quiet:increment:other:-1";
+    let messages = sized(40, 5);
+    for _ in 0..messages {
+        scene
+            .publish(&format!("{add}+trap,{add}+nack,{add}+sleep:20+ack"))
+            .await;
+    }
+    let sum = async |key: &str| {
+        let value = scene.raw.ask(&format!("GET {{orders}}:kv:{key}")).await;
+        let value: Option<String> = redis::from_redis_value(value).unwrap();
+        value.map_or(0, |value| value.parse::<i64>().unwrap())
+    };
+    for _ in 0..2 {
+        let host = options.ready().await;
+        let before = sum("sum").await;
+        eventually("it has added", async || {
+            sum("sum").await > before || scene.look().await.is_empty()
+        })
+        .await;
+        host.kill().await;
+    }
+    options.finish().await;
+    let messages = i64::try_from(messages).unwrap();
+    assert_eq!(sum("sum").await, 6 * messages);
+    assert_eq!(sum("other").await, -messages);
+    let left = scene.raw.ask("KEYS *:journal*").await;
+    let left: Vec<String> = redis::from_redis_value(left).unwrap();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -1,12 +1,13 @@
 //! The verdicts of hosts on a deploy: their effect on these hosts, and on hosts that start later.
 
+use hostler_tests::guests::variant;
 use hostler_tests::host::{Host, HostOptions};
 use hostler_tests::redis::eventually;
 use hostler_tests::versions::{bad, good};
 use serde_json::Value;
 
 use crate::rollout::swap_scene::{
-    Scene, bodies, canary, current, digest, drain_all, runs, said, versions,
+    Scene, bodies, canary, component_of, current, digest, drain_all, runs, said, versions,
 };
 
 /// A host whose canary is decided after few messages.
@@ -133,6 +134,32 @@ async fn a_promoted_deploy_is_not_a_canary_for_hosts_that_start_later() {
     assert_eq!(stored["version"], 1);
     assert!(stored["kept"].is_null(), "{stored}");
     drain_all([host, later]).await;
+}
+
+/// Its attempts ask for another one, which counts as a failure, unless they hold their messages.
+#[tokio::test]
+async fn a_canary_that_holds_its_messages_does_not_fail() {
+    for (body, decided) in [
+        ("wait:400:100", "the canary was promoted"),
+        ("nack", "the canary was rolled back: it fails more often"),
+    ] {
+        let (old, new) = (good("old"), variant(&component_of("holding"), "new"));
+        let scene = Scene::new(&old).await;
+        let host = trying(&scene).flag("hold-max-age", "1h").ready().await;
+        scene.deploy(&new);
+        host.logs("a canary begins").await;
+        eventually("the canary is decided", async || {
+            scene.publish((0..50).map(|_| body.to_owned()));
+            host.count(|line| line.message().starts_with("the canary was ")) > 0
+        })
+        .await;
+        assert_eq!(said(&host, decided).len(), 1, "{:?}", host.log().last());
+        match body {
+            "nack" => assert_eq!(host.metric("hostler_holds_total"), 0),
+            _ => assert!(host.metric("hostler_holds_total") > 20),
+        }
+        drain_all([host]).await;
+    }
 }
 
 #[tokio::test]

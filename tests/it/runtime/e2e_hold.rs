@@ -4,8 +4,10 @@ use hostler_tests::command::run;
 use hostler_tests::guests::guest;
 use hostler_tests::host::HostOptions;
 use hostler_tests::redis::eventually;
+use hostler_tests::web::Web;
 use hostler_tests::witness::Witness;
 
+use crate::grants::outbound_scene::{rule, url};
 use crate::runtime::e2e_scene::Scene;
 
 const HELD: &str = "EXISTS {orders}:held:workers";
@@ -129,6 +131,60 @@ async fn many_held_messages_outlive_their_hosts() {
         assert!(attempts.iter().all(|attempt| *attempt <= 3), "{attempts:?}");
     }
     assert_eq!(scene.raw.number(HELD).await, 0);
+}
+
+/// A server that is away for longer than three attempts would last, and hosts that die. With `HOSTLER_EXACTLY_ONCE`: 1,000
+/// messages and 60 seconds.
+#[tokio::test]
+async fn a_server_that_is_away_charges_attempts_of_hosts_that_died_only() {
+    const KILLS: u32 = 2;
+    let is_large = std::env::var_os("HOSTLER_EXACTLY_ONCE").is_some();
+    let (messages, rounds, hold) = if is_large { (1_000, 14, 2_000) } else { (100, 2, 200) };
+    let (mut scene, web) = (Scene::new().await, Web::start().await);
+    web.away(true);
+    let config = scene.server.dir().join("orders.toml");
+    std::fs::write(&config, rule(&web, "journal = true\n")).unwrap();
+    let poll = format!("poll:{hold}|{}", url(&web, "/gate"));
+    let ids = scene.publish_all(&poll, messages).await;
+    let options = holding(&scene, "polling")
+        .cap(KILLS + 1)
+        .flag("config", &config.display().to_string())
+        .flag("grant-journal", "{}");
+    let mut ended = Vec::new();
+    for _ in 0..KILLS {
+        let host = options.ready().await;
+        eventually("each message was held some times", async || {
+            host.metric("hostler_holds_total") >= u64::from(rounds * messages as u32)
+        })
+        .await;
+        ended.push(host.kill().await);
+    }
+    let host = options.ready().await;
+    eventually("they are held again", async || {
+        host.metric("hostler_holds_total") >= messages as u64
+    })
+    .await;
+    web.away(false);
+    scene.emptied().await;
+    ended.push(host.drained().await);
+    let look = scene.look().await;
+    assert_eq!(look.dead, [], "{look:?}");
+    for id in &ids {
+        let mut charged = 1;
+        for host in &ended {
+            let witness = host.witness();
+            let attempts = witness.attempts(id);
+            // A host charges no hold. One that dies charges at most the attempt that it was in.
+            assert!(attempts.iter().all(|attempt| *attempt == attempts[0]), "{attempts:?}");
+            let first = attempts.first().copied().unwrap_or(charged);
+            assert!(first == charged || first == charged + 1, "{attempts:?} after {charged}");
+            charged = first;
+        }
+    }
+    let left = scene.raw.ask("KEYS {orders}:*").await;
+    let left: Vec<String> = redis::from_redis_value(left).unwrap();
+    let of_messages = |key: &&String| key.contains(":journal") || key.contains(":held");
+    assert_eq!(left.iter().find(of_messages), None, "{left:?}");
 }
 
 #[tokio::test]

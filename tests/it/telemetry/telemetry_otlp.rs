@@ -250,6 +250,39 @@ async fn what_an_attempt_does_has_spans_of_its_own() {
 }
 
 #[tokio::test]
+async fn the_span_of_a_call_says_that_its_answer_was_recorded() {
+    let scene = Scene::new().await;
+    let collector = Collector::start().await;
+    let web = Web::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("orders.toml");
+    let needed = "[grant.secret]\nneeded = { variable = \"NEEDED\", expose = true }\n";
+    let granted = format!("{}{needed}", rule(&web, "journal = true\n"));
+    std::fs::write(&config, granted).unwrap();
+    let outbound = host(&scene, &collector)
+        .flag("handler", &guest("outbound").display().to_string())
+        .flag("config", &config.display().to_string())
+        .variable("NEEDED", "needed");
+    let charge = format!("send:POST|{}|b=charge", url(&web, "/ok"));
+    let traceparent = traceparent(true);
+    let headers = [("traceparent", traceparent.as_str())];
+    add(&scene, &format!("{charge}+nack,{charge}+ack"), &headers).await;
+    outbound.finish().await;
+    attempts(&collector, 2).await;
+    let mut replayed = Vec::new();
+    for span in collector.spans() {
+        if span.kind() == SpanKind::Client {
+            let is_replayed = (span.attributes.iter()).any(|a| a.key == "hostler.replayed");
+            replayed.push((of(&span, "http.response.status_code"), is_replayed));
+        }
+    }
+    replayed.sort();
+    let wanted = [("200".to_owned(), false), ("200".to_owned(), true)];
+    assert_eq!(replayed, wanted);
+    assert_eq!(web.requests(), 1);
+}
+
+#[tokio::test]
 async fn what_is_published_continues_the_trace_of_its_attempt() {
     let scene = Scene::new().await;
     let collector = Collector::start().await;

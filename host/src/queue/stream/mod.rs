@@ -88,6 +88,8 @@ pub struct StreamQueue {
     waited_in_vain: AtomicBool,
     /// The last script that claimed what is due claimed as much as one may.
     many_due: AtomicBool,
+    /// The last look at the queue found held messages, or it could not tell.
+    some_on_hold: AtomicBool,
     over_length: Mutex<over_length::OverLength>,
 }
 
@@ -239,6 +241,7 @@ impl StreamQueue {
             unheld: Mutex::default(),
             waited_in_vain: AtomicBool::new(false),
             many_due: AtomicBool::new(false),
+            some_on_hold: AtomicBool::new(true),
             over_length: Mutex::default(),
             options,
         };
@@ -863,6 +866,8 @@ impl Queue for StreamQueue {
         let dead_letter = rules.dead_letter.as_ref().map(|d| &*d.key);
         let (link, group) = (&self.base.commands, self.group());
         let report = inspect::stream(link, self.key(), group, dead_letter).await?;
+        self.some_on_hold
+            .store(report.on_hold != Some(0), Ordering::Relaxed);
         let seen = report.observation(self.base.terms.largest());
         self.base.observed(seen).await.map(Some)
     }

@@ -1,5 +1,6 @@
 //! Settling: how deliveries leave the pending list, and what is tidied up behind them.
 
+use std::sync::atomic::Ordering;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -272,12 +273,14 @@ impl AtLeastOnce for StreamQueue {
         if done.consumers_removed >= CONSUMERS_MAX as u64 {
             done.unfinished.push(Sweep::Consumers);
         }
-        let script = &scripts::HELD_SWEEP;
-        let mut call = self.call_in_epoch(script, &[&self.parked]);
-        call.arg(HELD_SWEPT_MAX)
-            .arg(fastrand::f64())
-            .arg(UNPARKED_CONSUMER);
-        self.run(script, &call).await?;
+        if self.some_on_hold.load(Ordering::Relaxed) {
+            let script = &scripts::HELD_SWEEP;
+            let mut call = self.call_in_epoch(script, &[&self.parked]);
+            call.arg(HELD_SWEPT_MAX)
+                .arg(fastrand::f64())
+                .arg(UNPARKED_CONSUMER);
+            self.run(script, &call).await?;
+        }
         if let Some(journals) = &self.journals {
             let script = &scripts::JOURNAL_SWEEP;
             let call = self.call_in_epoch(script, &[&journals.index]);

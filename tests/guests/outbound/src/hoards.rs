@@ -61,7 +61,7 @@ pub fn fields(count: usize, headers: usize) -> String {
 
 /// The headers of a response, copied so often; each copy is changed.
 pub fn copies(count: usize, scheme: &str, authority: &str, path: &str) -> String {
-    let response = response(super::standard_request("GET", scheme, authority, path, &[]));
+    let response = response(standard_http::request("GET", scheme, authority, path, &[]));
     let headers = match &response {
         Ok(response) => response.headers(),
         Err(error) => return error.clone(),
@@ -90,7 +90,7 @@ pub fn requests(count: usize, path: usize) -> String {
 /// Responses whose bodies are not read.
 pub fn unread(count: usize, scheme: &str, authority: &str, path: &str) -> String {
     taken(count, |_| {
-        response(super::standard_request("GET", scheme, authority, path, &[])).map(forget)
+        response(standard_http::request("GET", scheme, authority, path, &[])).map(forget)
     })
 }
 

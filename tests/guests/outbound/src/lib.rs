@@ -3,7 +3,7 @@
 //!
 //! - `fetch:METHOD|URL|OPTION...` answers `STATUS BODY`, or the error. Options: `h=NAME=VALUE`, `b=BODY`,
 //!   `t=MILLISECONDS`, `len` (the length of the body instead of it), `show=HEADER` (its value instead).
-//! - `send:...`: the same without an answer. `flood:N|METHOD|URL`: N of them; answers how many ended how.
+//! - `send:...`: the same without an answer. `need:...`: asks for another attempt unless the status begins with 2. `flood:N|METHOD|URL`: N of them; answers how many ended how.
 //! - `wasi:METHOD|SCHEME|AUTHORITY|PATH|OPTION...`: the same by `wasi:http`; options `h`, `b`, `len`.
 //! - `wasi-leak:N|SCHEME|AUTHORITY|PATH`: starts N requests and never looks at them.
 //! - `secret:NAME`.
@@ -21,8 +21,6 @@ use std::net::{TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 
 use script::{Message, Outcome, Step};
 use wasip2::http::outgoing_handler;
-use wasip2::http::types as standard_http;
-use wasip2::io::streams::StreamError;
 
 wit_bindgen::generate!({
     path: ["../../../wit", "wit"],
@@ -50,16 +48,20 @@ impl script::Guest for Outbound {
                     fetch(parts);
                     Some(Step::Continue)
                 }
+                "need" => match fetch(parts).starts_with('2') {
+                    true => Some(Step::Continue),
+                    false => Some(Step::Answer(Outcome::NackRequeue(None))),
+                },
                 "flood" => {
                     let count: usize = parts.next()?.parse().ok()?;
                     say(flood(count, &parts.collect::<Vec<_>>()))
                 }
-                "wasi" => say(standard(parts)),
+                "wasi" => say(standard_http::call(parts)),
                 "wasi-leak" => {
                     let count: usize = parts.next()?.parse().ok()?;
                     let target: Vec<_> = parts.collect();
                     for _ in 0..count {
-                        let request = standard_request("GET", target[0], target[1], target[2], &[]);
+                        let request = standard_http::request("GET", target[0], target[1], target[2], &[]);
                         std::mem::forget(outgoing_handler::handle(request, None));
                     }
                     Some(Step::Continue)
@@ -153,84 +155,6 @@ fn flood(count: usize, request: &[&str]) -> String {
         }
     }
     format!("{ends:?}")
-}
-
-fn standard_request(
-    method: &str,
-    scheme: &str,
-    authority: &str,
-    path: &str,
-    headers: &[(String, Vec<u8>)],
-) -> standard_http::OutgoingRequest {
-    let headers = standard_http::Fields::from_list(headers).expect("the headers are allowed");
-    let request = standard_http::OutgoingRequest::new(headers);
-    let method = match method {
-        "GET" => standard_http::Method::Get,
-        "POST" => standard_http::Method::Post,
-        other => standard_http::Method::Other(other.to_owned()),
-    };
-    request.set_method(&method).expect("the method is valid");
-    let scheme = match scheme {
-        "http" => standard_http::Scheme::Http,
-        _ => standard_http::Scheme::Https,
-    };
-    request.set_scheme(Some(&scheme)).expect("the scheme is valid");
-    request.set_authority(Some(authority)).expect("the authority is valid");
-    if request.set_path_with_query(Some(path)).is_err() {
-        panic!("the path is refused");
-    }
-    request
-}
-
-fn standard<'a>(mut parts: impl Iterator<Item = &'a str>) -> String {
-    let mut next = || parts.next().unwrap_or_default();
-    let (method, scheme, authority, path) = (next(), next(), next(), next());
-    let (mut headers, mut body, mut only_length) = (Vec::new(), None, false);
-    for option in parts {
-        match option.split_once('=').unwrap_or((option, "")) {
-            ("h", header) => {
-                let (name, value) = header.split_once('=').unwrap_or((header, ""));
-                headers.push((name.to_owned(), value.as_bytes().to_vec()));
-            }
-            ("b", text) => body = Some(text.as_bytes().to_vec()),
-            ("len", _) => only_length = true,
-            other => panic!("no option {other:?}"),
-        }
-    }
-    if let Err(error) = standard_http::Fields::from_list(&headers) {
-        return format!("{error:?}");
-    }
-    let request = standard_request(method, scheme, authority, path, &headers);
-    let outgoing = request.body().expect("a request has a body");
-    let response = match outgoing_handler::handle(request, None) {
-        Ok(response) => response,
-        Err(error) => return format!("{error:?}"),
-    };
-    if let Some(body) = body {
-        let stream = outgoing.write().expect("a body has a stream");
-        stream.blocking_write_and_flush(&body).expect("the body is written");
-    }
-    standard_http::OutgoingBody::finish(outgoing, None).expect("the body ends");
-    response.subscribe().block();
-    let response = response.get().expect("it is there").expect("for the first time");
-    let response = match response {
-        Ok(response) => response,
-        Err(error) => return format!("{error:?}"),
-    };
-    let incoming = response.consume().expect("a response has a body");
-    let stream = incoming.stream().expect("a body has a stream");
-    let mut read = Vec::new();
-    loop {
-        match stream.blocking_read(64 << 10) {
-            Ok(bytes) => read.extend(bytes),
-            Err(StreamError::Closed) => break,
-            Err(error) => return format!("{} broken {} {error:?}", response.status(), read.len()),
-        }
-    }
-    match only_length {
-        true => format!("{} {}", response.status(), read.len()),
-        false => format!("{} {}", response.status(), String::from_utf8_lossy(&read)),
-    }
 }
 
 fn tcp(host: &str, port: &str, text: &str) -> String {
