@@ -292,11 +292,6 @@ impl ListQueue {
         Ok(())
     }
 
-    pub(super) fn may_have_lost_a_reply(&self) -> bool {
-        // A server that was paused may carry out a call long after we have given it up.
-        let doubt = 4 * self.options.min_idle + 4 * DEADLINE;
-        self.tokens.is_in_doubt(doubt)
-    }
 
     /// Claim own deliveries that `holds` does not know: their reply was lost. Only a call without an
     /// answer can leave some.
@@ -308,20 +303,29 @@ impl ListQueue {
     ) -> Result<(), Error> {
         let age = self.options.min_idle / 2;
         let room = max.saturating_sub(taken.claims.len());
-        if room == 0 || !self.may_have_lost_a_reply() {
+        if room == 0 || !self.tokens.is_in_doubt() {
             return Ok(());
         }
+        let looked = Instant::now();
         let script = &scripts::LIST_OWN;
         let mut call = script.on(&[&self.keys.processing]);
         call.arg(ENTRIES_MAX);
         let reply = self.base.commands.run(script, &call).await?;
         let mut unknown = Vec::new();
-        for token in reply::array(script.name(), reply)? {
+        let own = reply::array(script.name(), reply)?;
+        let mut is_known = own.len() < ENTRIES_MAX;
+        for token in own {
             let token = token_of(script.name(), token)?;
-            let is_unknown = !holds(&token.id()) && self.tokens.is_settled(token, age);
-            if is_unknown && unknown.len() < room {
+            let is_unheld = !holds(&token.id());
+            is_known &= !is_unheld;
+            if is_unheld && self.tokens.is_settled(token, age) && unknown.len() < room {
                 unknown.push(token);
             }
+        }
+        if is_known {
+            // A server that was paused may carry out a call long after we have given it up.
+            let doubt = 4 * self.options.min_idle + 4 * DEADLINE;
+            self.tokens.settle_doubt(looked, doubt);
         }
         if unknown.is_empty() {
             return Ok(());

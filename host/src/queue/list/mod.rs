@@ -446,7 +446,7 @@ impl Queue for ListQueue {
             return Ok(taken);
         }
         let lapsed = self.lapsed_instances().await?;
-        if lapsed.is_empty() && !self.may_have_lost_a_reply() {
+        if lapsed.is_empty() && !self.tokens.is_in_doubt() {
             return Ok(taken);
         }
         if !self.base.terms.stay(&self.base.commands).await? {

@@ -214,11 +214,18 @@ impl Tokens {
         }
     }
 
-    /// Whether a call ended without an answer within this time: then a delivery may be claimed,
-    /// unknown to us.
-    pub(super) fn is_in_doubt(&self, within: Duration) -> bool {
-        let issued = self.issued.lock();
-        issued.unanswered.is_some_and(|at| at.elapsed() < within)
+    /// Whether a call ended without an answer: then a delivery may be claimed, unknown to us. No doubt ends by itself:
+    /// see [`Tokens::settle_doubt`].
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.issued.lock().unanswered.is_some()
+    }
+
+    /// A look that began at this time found no unknown delivery: it ends the doubt about calls that were given up this long
+    /// before.
+    pub(super) fn settle_doubt(&self, looked: Instant, within: Duration) {
+        let mut issued = self.issued.lock();
+        let is_over = |at: &Instant| looked.saturating_duration_since(*at) >= within;
+        issued.unanswered = issued.unanswered.filter(|at| !is_over(at));
     }
 
     /// Whether this is one of ours, given out at least so long ago by a call that has ended.
@@ -328,11 +335,17 @@ mod tests {
         let token = under_way.token(4, Form::default());
         assert!(!tokens.is_settled(token, Duration::ZERO));
         under_way.answered();
-        assert!(!tokens.is_in_doubt(Duration::from_secs(60)));
+        assert!(!tokens.is_in_doubt());
         assert!(tokens.is_settled(token, Duration::ZERO));
         assert!(!tokens.is_settled(token, Duration::from_secs(60)));
         drop(tokens.reserve(1, 0));
-        assert!(tokens.is_in_doubt(Duration::from_secs(60)));
+        assert!(tokens.is_in_doubt());
+        // A look too early says nothing about a call that the server may still carry out.
+        let (now, doubt) = (Instant::now(), Duration::from_secs(60));
+        tokens.settle_doubt(now, doubt);
+        assert!(tokens.is_in_doubt());
+        tokens.settle_doubt(now + doubt, doubt);
+        assert!(!tokens.is_in_doubt());
     }
 
     #[test]
