@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::config::Trying;
 use crate::dead_letter::{DeadLetters, Entry};
-use crate::delivery::hold::HoldRoom;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
 use crate::grants::journal::memory::Memory;
@@ -88,7 +87,7 @@ impl Candidate {
                 trace: Traced::default(),
                 began: std::time::Instant::now(),
                 journal: Some(&journal),
-                room: HoldRoom::default(),
+                room: candidate.sandbox.room(),
             };
             let sandbox = &candidate.sandbox;
             let report = sandbox.call(&mut sandbox.slot(), call).await;

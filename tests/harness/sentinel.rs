@@ -156,9 +156,16 @@ impl Watched {
             .await;
         }
         let replica = 1 - self.primary().await;
-        let raw = self.servers[replica].raw().await;
+        let url = self.servers[replica].url();
         eventually("the replica has caught up", async || {
-            let info = raw.text("INFO replication").await;
+            // A Sentinel that makes it a replica closes its connections.
+            let Ok(raw) = RawRedis::open(&url).await else {
+                return false;
+            };
+            let Ok(info) = raw.try_ask("INFO replication").await else {
+                return false;
+            };
+            let info: String = redis::from_redis_value(info).expect("text");
             info.contains("role:slave") && info.contains("master_link_status:up")
         })
         .await;

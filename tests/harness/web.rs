@@ -218,12 +218,7 @@ fn unchunked(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
 }
 
 /// Answer a request. `None` = the connection is over.
-async fn answer(
-    stream: &mut TcpStream,
-    target: &str,
-    request: &Seen,
-    is_away: bool,
-) -> Option<()> {
+async fn answer(stream: &mut TcpStream, target: &str, request: &Seen, is_away: bool) -> Option<()> {
     let whole = |status: u16, headers: &str, body: &[u8]| {
         let length = body.len();
         let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n{headers}\r\n");

@@ -15,6 +15,7 @@ use wasmtime::component::{Component, Instance};
 
 use super::{Tried, compiled, has_entry};
 use crate::delivery::effect::Budget;
+use crate::delivery::hold::{Held, HoldRoom};
 use crate::delivery::text::hex;
 use crate::grants::files::rules::Directory;
 use crate::grants::imports::{Import, Need, WITHOUT};
@@ -99,7 +100,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
     let export = world::probe(&compiler, &component)?;
     let imports = imports(&compiler, &component, settings)?;
     if let Some(import) = imports.iter().find(|import| import.holds())
-        && !settings.takes_back
+        && settings.holds.is_none()
     {
         return Err(LoadError::Holds(import.name.clone()));
     }
@@ -202,6 +203,9 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         shared,
         reuse: Reuse::new(settings),
         generation: generation(),
+        room: (settings.holds).map_or(HoldRoom::AtMostOnce, |limits| {
+            limits.room(Held::default(), 0)
+        }),
     };
     if let Tried::Untried(reason) = &compiled.tried {
         let detail = format!("its trial has ended early: {reason}");
@@ -293,7 +297,7 @@ fn allow_program(settings: &Settings) -> Result<(), LoadError> {
     }
     let codes = &settings.program.exit_codes;
     let hold = codes.iter().find(|(_, m)| matches!(m, Meaning::Hold(_)));
-    if let Some((code, _)) = hold.filter(|_| !settings.takes_back) {
+    if let Some((code, _)) = hold.filter(|_| settings.holds.is_none()) {
         return Err(LoadError::Program(format!(
             "its exit code {code} holds messages (`program.exit_codes`), and this queue takes none back: serve a stream or a \
              list with `reliable = true`"

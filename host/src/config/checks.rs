@@ -539,7 +539,7 @@ impl Collected {
 
     /// How often a message may be held, and for how long.
     fn holds(&mut self) -> HoldLimits {
-        let max_age = self.or_default(&hold::MAX_AGE);
+        let max_age = self.hold_limits().max_age;
         let is_pinned = self.or_default::<Retention>(&queue::RETENTION) == Retention::Acked;
         if max_age > settings::DAY && is_pinned {
             let what = format!(
@@ -549,9 +549,14 @@ impl Collected {
             let hint = "hold messages for 24 hours at most, or set another `retention`";
             self.conflict(Some(&hold::MAX_AGE), what, hint);
         }
+        self.hold_limits()
+    }
+
+    /// The same, not checked.
+    pub(super) fn hold_limits(&self) -> HoldLimits {
         HoldLimits {
             max: self.or_default(&hold::MAX),
-            max_age,
+            max_age: self.or_default(&hold::MAX_AGE),
         }
     }
 

@@ -109,7 +109,7 @@ impl Collected {
                 files: self.value(&grants::FILES).unwrap_or_default(),
                 provided: providers.map(Providers::provided).unwrap_or_default(),
             },
-            takes_back: !self.is_at_most_once(),
+            holds: (!self.is_at_most_once()).then(|| self.hold_limits()),
             program: self.program(),
             snapshot: self.or_default(&handler::SNAPSHOT),
             cache: self.compile_cache(),

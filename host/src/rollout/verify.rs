@@ -8,7 +8,6 @@ use sha2::{Digest, Sha256};
 
 use crate::compiler;
 use crate::delivery::declared::declared;
-use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
@@ -230,7 +229,7 @@ async fn run_selftest(sandbox: &Sandbox, number: usize, test: &SelfTest) -> Resu
         trace: Traced::default(),
         began: std::time::Instant::now(),
         journal: None,
-        room: HoldRoom::default(),
+        room: sandbox.room(),
     };
     let outcome = sandbox.call(&mut sandbox.slot(), call).await.outcome;
     if test.expect.is_met(&outcome) {

@@ -9,6 +9,7 @@ use super::program::ExitCodes;
 use super::runner::Runners;
 use super::settings::Reuse;
 use super::world::World;
+use crate::delivery::hold::HoldRoom;
 use crate::delivery::millis::millis;
 use crate::grants::Import;
 
@@ -20,6 +21,7 @@ pub(crate) struct Loaded {
     /// Unique in this process.
     pub(crate) generation: u64,
     pub(crate) description: Description,
+    pub(crate) room: HoldRoom,
 }
 
 /// The properties of a component.

@@ -40,6 +40,7 @@ pub(crate) mod ungranted;
 pub(crate) mod world;
 pub(crate) mod worlds;
 
+use crate::delivery::hold::HoldRoom;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,6 +91,11 @@ impl Sandbox {
     /// The properties of the component.
     pub fn describe(&self) -> &Description {
         &self.0.description
+    }
+
+    /// How long a message may be held that was not held before.
+    pub fn room(&self) -> HoldRoom {
+        self.0.room
     }
 
     /// A slot for calls. If more than [`Settings::concurrency`] slots are in use, calls wait for

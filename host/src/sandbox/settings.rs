@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::limits::Limits;
 use super::program::Program;
+use crate::delivery::hold::HoldLimits;
 use crate::grants::Grants;
 
 /// The memory allocation of instances.
@@ -48,8 +49,8 @@ pub struct Settings {
     pub reuse_idle: Duration,
     /// The operator's grants.
     pub grants: Grants,
-    /// Whether the queue takes messages back: then the handler may hold them.
-    pub takes_back: bool,
+    /// How the handler may hold messages; `None` = not at all, because the queue takes none back.
+    pub holds: Option<HoldLimits>,
     /// How a program is called.
     pub program: Program,
     /// The memory allocation of instances.
@@ -76,7 +77,7 @@ impl Default for Settings {
             reuse_memory: None,
             reuse_idle: Duration::from_secs(60),
             grants: Grants::default(),
-            takes_back: true,
+            holds: Some(HoldLimits::default()),
             program: Program::default(),
             allocation: Allocation::default(),
             snapshot: true,

@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use crate::config::Value;
-use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::Message;
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::Outcome;
@@ -39,7 +38,7 @@ pub async fn call(
         trace: Traced::default(),
         began: std::time::Instant::now(),
         journal: Some(&session),
-        room: HoldRoom::default(),
+        room: sandbox.room(),
     };
     let report = sandbox.call(slot, call).await;
     session.settled().await;

@@ -721,3 +721,33 @@ fn a_case_that_continues_gets_recorded_answers_and_sums() {
     );
     ended.ok();
 }
+
+#[test]
+fn cases_compare_holds_which_the_file_allows_and_no_attempt_is_charged() {
+    let table = r#"
+        [[case]]
+        name = "longer than a day"
+        body = "hold:90000000+nack,ack"
+        outcome = "nack-requeue"
+        held = true
+
+        [[case]]
+        name = "the same attempt again"
+        continues = true
+        outcome = "nack-requeue"
+        held = true
+
+        [[case]]
+        body = "nack"
+        outcome = "nack-requeue"
+        held = false
+        "#;
+    let ended = test_granted("holding", "[hold]\nmax_age = '30d'\n", table).ok();
+    assert!(ended.stdout.contains("3 passed, 0 failed"), "{ended:?}");
+    let ended = test_granted("holding", "", table);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    expect_lines(
+        &ended,
+        &["FAIL  longer than a day: expected a hold, got nack-requeue"],
+    );
+}

@@ -549,7 +549,12 @@ async fn a_poll_and_an_old_secret_converge_and_the_charge_is_made_once() {
         need("/ok", "receipt"),
     ];
     all.scene.publish(&calls.join("+")).await;
-    let host = all.host().cap(1_000).flag("backoff-max", "50ms").ready().await;
+    let host = all
+        .host()
+        .cap(1_000)
+        .flag("backoff-max", "50ms")
+        .ready()
+        .await;
     let sent = |body: &str| all.keys_of(body).len();
     eventually("it polls", async || sent("poll") >= 3).await;
     all.web.away(false);
@@ -566,7 +571,13 @@ async fn a_poll_and_an_old_secret_converge_and_the_charge_is_made_once() {
     let logins = all.web.seen();
     let logins = logins.iter().filter(|seen| seen.body == b"login");
     let secrets: Vec<_> = logins.map(|seen| seen.header("authorization")).collect();
-    assert_eq!(secrets.iter().filter(|secret| **secret == Some("Bearer new")).count(), 1);
+    assert_eq!(
+        secrets
+            .iter()
+            .filter(|secret| **secret == Some("Bearer new"))
+            .count(),
+        1
+    );
     assert_eq!(secrets.last(), Some(&Some("Bearer new")));
     all.is_gone().await;
     host.drained().await;
@@ -576,7 +587,9 @@ async fn a_poll_and_an_old_secret_converge_and_the_charge_is_made_once() {
 #[tokio::test]
 async fn a_late_attempt_remembers_nothing() {
     let mut scene = Scene::new().await;
-    let durable = hostler_tests::guests::guest("durable").display().to_string();
+    let durable = hostler_tests::guests::guest("durable")
+        .display()
+        .to_string();
     let options = scene
         .host()
         .cap(9)

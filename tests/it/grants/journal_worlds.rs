@@ -29,15 +29,18 @@ async fn repeats_no_recorded_call(name: &str) {
     for _ in 0..2 {
         let before = all.counts();
         let host = options.ready().await;
-        eventually("each message has come to the server that is away", async || {
-            let counts = all.counts();
-            let of = |body: &str| counts.get(body).copied().unwrap_or(0);
-            let was = |body: &str| before.get(body).copied().unwrap_or(0);
-            (0..MESSAGES).all(|n| {
-                let body = format!("{n}-gate");
-                of(&body) >= was(&body) + 2
-            })
-        })
+        eventually(
+            "each message has come to the server that is away",
+            async || {
+                let counts = all.counts();
+                let of = |body: &str| counts.get(body).copied().unwrap_or(0);
+                let was = |body: &str| before.get(body).copied().unwrap_or(0);
+                (0..MESSAGES).all(|n| {
+                    let body = format!("{n}-gate");
+                    of(&body) >= was(&body) + 2
+                })
+            },
+        )
         .await;
         host.kill().await;
     }

@@ -6,7 +6,7 @@ mod away_process;
 mod away_refusals;
 mod away_scene;
 mod away_server;
-mod cluster;
+pub(crate) mod cluster;
 mod embedded_server;
 mod hints;
 pub(crate) mod security_user;

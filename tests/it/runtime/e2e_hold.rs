@@ -139,7 +139,11 @@ async fn many_held_messages_outlive_their_hosts() {
 async fn a_server_that_is_away_charges_attempts_of_hosts_that_died_only() {
     const KILLS: u32 = 2;
     let is_large = std::env::var_os("HOSTLER_EXACTLY_ONCE").is_some();
-    let (messages, rounds, hold) = if is_large { (1_000, 14, 2_000) } else { (100, 2, 200) };
+    let (messages, rounds, hold) = if is_large {
+        (1_000, 14, 2_000)
+    } else {
+        (100, 2, 200)
+    };
     let (mut scene, web) = (Scene::new().await, Web::start().await);
     web.away(true);
     let config = scene.server.dir().join("orders.toml");
@@ -175,9 +179,15 @@ async fn a_server_that_is_away_charges_attempts_of_hosts_that_died_only() {
             let witness = host.witness();
             let attempts = witness.attempts(id);
             // A host charges no hold. One that dies charges at most the attempt that it was in.
-            assert!(attempts.iter().all(|attempt| *attempt == attempts[0]), "{attempts:?}");
+            assert!(
+                attempts.iter().all(|attempt| *attempt == attempts[0]),
+                "{attempts:?}"
+            );
             let first = attempts.first().copied().unwrap_or(charged);
-            assert!(first == charged || first == charged + 1, "{attempts:?} after {charged}");
+            assert!(
+                first == charged || first == charged + 1,
+                "{attempts:?} after {charged}"
+            );
             charged = first;
         }
     }

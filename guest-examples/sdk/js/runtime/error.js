@@ -11,11 +11,16 @@ export function asError(reason) {
   return error;
 }
 
+/** Those that StarlingMonkey throws for a refused call of the host are errors of another global object. */
+function isError(reason) {
+  return reason instanceof Error || typeof reason?.message === "string";
+}
+
 function text(reason, depth = 0) {
-  if (!(reason instanceof Error)) return `rejected with ${typeof reason === "object" ? json(reason) : String(reason)}`;
+  if (!isError(reason)) return `rejected with ${typeof reason === "object" ? json(reason) : String(reason)}`;
   const type = reason.name === "Error" ? reason.constructor?.name : reason.name;
   const said = `${type || "Error"}: ${reason.message}`;
-  return reason.cause instanceof Error && depth < 3 ? `${said} (cause: ${text(reason.cause, depth + 1)})` : said;
+  return isError(reason.cause) && depth < 3 ? `${said} (cause: ${text(reason.cause, depth + 1)})` : said;
 }
 
 function json(value) {

@@ -145,6 +145,11 @@ test("a held message comes again, and one that is not held says why", async () =
   assert.deepEqual(asked, [1500]);
   const refused = await component(source, host(() => { throw "it was held too often"; }));
   assert.match((await refused.handle("1")).fault, /^Uncaught rejected with it was held too often/);
+  class ComponentError {
+    message = "it was held too often";
+  }
+  const foreign = await component(source, host(() => { throw new ComponentError(); }));
+  assert.match((await foreign.handle("1")).fault, /^Uncaught ComponentError: it was held too often/);
 });
 
 test("a handler of raw WIT, and a module without a handler", async () => {

@@ -292,7 +292,6 @@ impl ListQueue {
         Ok(())
     }
 
-
     /// Claim own deliveries that `holds` does not know: their reply was lost. Only a call without an
     /// answer can leave some.
     pub(super) async fn adopt_own(

@@ -1,7 +1,7 @@
 //! Settling: how deliveries leave the pending list, and what is tidied up behind them.
 
-use std::sync::atomic::Ordering;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use redis::Cmd;

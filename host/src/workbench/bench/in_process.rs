@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use super::timed::percentile;
 use super::{BUILD, REUSE, median, rounded};
-use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
@@ -236,7 +235,7 @@ impl<'a> Calls<'a> {
             trace: Traced::default(),
             began: Instant::now(),
             journal: None,
-            room: HoldRoom::default(),
+            room: self.sandbox.room(),
         };
         let calls = vec![call; self.batch];
         let began = Instant::now();

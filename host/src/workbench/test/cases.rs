@@ -68,6 +68,8 @@ struct CaseToml {
     outcome: OutcomeName,
     /// The expected delay of a nack-requeue, such as `200ms`.
     delay: Option<String>,
+    /// Whether the handler must hold the message, so that the attempt is not charged.
+    held: Option<bool>,
     /// The expected reason of a drop.
     reason: Option<String>,
     /// The expected kind of a fault, such as `trap`.
@@ -108,8 +110,8 @@ pub(super) struct Case {
     pub(super) name: String,
     /// The message.
     pub(super) message: Message,
-    /// The number of the attempt, as the handler sees it.
-    pub(super) attempt: u32,
+    /// The number of the attempt, as the handler sees it, if it is given.
+    pub(super) attempt: Option<u32>,
     /// The most attempts, as the handler sees it.
     pub(super) max_attempts: u32,
     /// The values of keys before the attempt.
@@ -121,6 +123,7 @@ pub(super) struct Case {
     /// The expected outcome; and its delay, its reason or its kind of fault, if that is given.
     outcome: OutcomeName,
     delay: Option<Duration>,
+    held: Option<bool>,
     reason: Option<String>,
     fault: Option<String>,
     /// What it must publish, if that is given.
@@ -215,9 +218,9 @@ impl CaseToml {
             headers: message::headers(self.headers),
             enqueued_ms: self.enqueued_ms,
         };
-        let (message, attempt) = match (self.continues, before) {
-            (false, _) => (given, 1),
-            (true, Some(before)) if !is_given => (before.message.clone(), before.attempt + 1),
+        let message = match (self.continues, before) {
+            (false, _) => given,
+            (true, Some(before)) if !is_given => before.message.clone(),
             (true, Some(_)) => return Err("`continues` does not go with a message".to_owned()),
             (true, None) => return Err("`continues`: there is no case before".to_owned()),
         };
@@ -235,10 +238,11 @@ impl CaseToml {
         Ok(Case {
             name: self.name.unwrap_or_else(|| format!("case {number}")),
             message,
-            attempt: self.attempt.unwrap_or(attempt),
+            attempt: self.attempt,
             max_attempts: self.max_attempts,
             outcome: self.outcome,
             delay: delay.map_err(|error| format!("`delay`: {}", error.what))?,
+            held: self.held,
             reason: self.reason,
             fault: self.fault,
             key_value: self.key_value,
@@ -287,6 +291,12 @@ impl Case {
             && (expected.fault.is_none() || expected.fault == got.fault);
         if !as_expected {
             return Some(format!("expected {expected}"));
+        }
+        let is_held = matches!(report.hold, Some(Ok(_)));
+        match self.held.filter(|held| *held != is_held) {
+            Some(true) => return Some("expected a hold".to_owned()),
+            Some(false) => return Some("expected no hold".to_owned()),
+            None => {}
         }
         let published = self.published.as_ref();
         let objection =

@@ -38,6 +38,8 @@ pub struct Running<'a> {
     prefix: Arc<str>,
     /// What the attempts at the message of the last case have recorded.
     journal: Arc<Memory>,
+    /// The number of the next attempt at that message.
+    attempt: u32,
 }
 
 /// The result of a case.
@@ -114,6 +116,7 @@ impl Table {
             providers,
             prefix: prefix.unwrap_or_default(),
             journal: Arc::default(),
+            attempt: 1,
         })
     }
 }
@@ -129,21 +132,26 @@ impl<'a> Running<'a> {
             providers
                 .try_with(values.map(|(key, value)| (format!("{prefix}{key}"), value.clone())));
         }
-        let attempts = (case.attempt, case.max_attempts);
         if !case.continues {
             self.journal = Arc::default();
+            self.attempt = 1;
         }
+        let attempt = case.attempt.unwrap_or(self.attempt);
+        let attempts = (attempt, case.max_attempts);
         for (name, value) in &case.journal {
             self.journal.remember(name, value.clone());
         }
         let (sandbox, slot) = (&self.sandbox, &mut self.slot);
         let (report, lines) = call(sandbox, slot, &case.message, attempts, &self.journal).await;
+        // A held start is another start of the same attempt.
+        let is_held = matches!(report.hold, Some(Ok(_)));
+        self.attempt = attempt.saturating_add(u32::from(!is_held));
         let logs: Vec<String> = lines.into_iter().map(|line| line.text).collect();
         let objection = case.objection(&report, prefix, &logs, &self.journal.values());
         Some(CaseResult {
             name: &case.name,
             objection: objection.or_else(|| self.answers.objection()),
-            outcome: Verdict::new(&report.outcome).to_string(),
+            outcome: Verdict::of(&report).to_string(),
             logs,
             report,
             prefix: Arc::clone(prefix),
