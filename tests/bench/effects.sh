@@ -132,6 +132,7 @@ for mode in fresh reuse; do
   pair "1 HTTP request" 20000 x "http http://127.0.0.1:$port/" "$mode" "$costs" "$costs"
   pair "a rule with a journal, no request" 50000 x x "$mode" "$costs" "$recorded"
   pair "1 HTTP request, recorded against not recorded" 20000 "post http://127.0.0.1:$port/" "post http://127.0.0.1:$port/" "$mode" "$costs" "$recorded"
+  pair "the same, one message at a time" 5000 "post http://127.0.0.1:$port/" "post http://127.0.0.1:$port/" "$mode" "$costs --concurrency 1" "$recorded --concurrency 1"
 done
 
 awk -v table="$dir/table" '
