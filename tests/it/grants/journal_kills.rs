@@ -351,7 +351,7 @@ async fn an_increment_happens_once_for_a_message() {
             "grant-key-value",
             r#"{"prefix":"{orders}:kv:","journal":true}"#,
         )
-        .flags("backoff-first=5ms min-idle=500ms concurrency=4");
+        .flags("backoff-first=5ms min-idle=500ms concurrency=4 breaker=off");
     let add = "quiet:increment:sum:3+quiet:increment:sum:3+quiet:increment:other:-1";
     let messages = sized(40, 5);
     for _ in 0..messages {
