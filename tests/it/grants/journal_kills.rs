@@ -373,7 +373,15 @@ async fn an_increment_happens_once_for_a_message() {
         .await;
         host.kill().await;
     }
-    options.finish().await;
+    let host = options.ready().await;
+    while !scene.look().await.is_empty() {
+        let before = sum("sum").await;
+        eventually("it goes on", async || {
+            sum("sum").await > before || scene.look().await.is_empty()
+        })
+        .await;
+    }
+    host.drained().await;
     let messages = i64::try_from(messages).unwrap();
     assert_eq!(sum("sum").await, 6 * messages);
     assert_eq!(sum("other").await, -messages);
