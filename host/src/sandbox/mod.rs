@@ -40,7 +40,6 @@ pub(crate) mod ungranted;
 pub(crate) mod world;
 pub(crate) mod worlds;
 
-use crate::delivery::hold::HoldRoom;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +58,8 @@ pub use program::{ExitCodes, Meaning, Program};
 pub use settings::Variation;
 pub use settings::{Allocation, Cache, Compiler, Settings};
 pub use world::World;
+
+use crate::delivery::hold::HoldRoom;
 
 /// The version of wasmtime. A test compares it with the lock file.
 pub const WASMTIME_VERSION: &str = "48.0.8";

@@ -149,7 +149,7 @@ test("a held message comes again, and one that is not held says why", async () =
     message = "it was held too often";
   }
   const foreign = await component(source, host(() => { throw new ComponentError(); }));
-  assert.match((await foreign.handle("1")).fault, /^Uncaught ComponentError: it was held too often/);
+  assert.match((await foreign.handle("1")).fault, /^Uncaught Error: it was held too often/);
 });
 
 test("a handler of raw WIT, and a module without a handler", async () => {
