@@ -1,4 +1,4 @@
-//! What the slots tell the driver, handed over in chunks.
+//! The events that the slots send to the driver, handed over in chunks.
 //!
 //! A slot that runs one short call after the other leaves its events here. The driver takes them when they are
 //! a chunk, or as soon as a slot stops running: when it waits for a message, for a record, or inside a call. A
@@ -15,7 +15,7 @@ use std::task::{Poll, Waker};
 
 use hostler_sync::{Mutex, MutexGuard};
 
-/// The driver takes so many events at once: few enough that it does not idle for long.
+/// The driver takes this number of events at once: few enough that it does not idle for long.
 const CHUNK: usize = 64;
 
 #[derive(Debug)]
@@ -74,7 +74,7 @@ fn lock<E>(state: &Mutex<State<E>>) -> MutexGuard<'_, State<E>> {
 }
 
 impl<E> EventSender<E> {
-    /// Tell the driver this, now or with the events that follow. `None`: the host is ending.
+    /// Send this to the driver, now or with the events that follow. `None`: the host is ending.
     pub fn send(&self, event: E) -> Option<()> {
         let mut state = lock(&self.0);
         if state.is_closed {

@@ -78,7 +78,7 @@ impl<W> Clone for TicketQueue<W> {
     }
 }
 
-/// Both ends of a queue for at most so many tickets.
+/// Both ends of a queue for at most `most` tickets.
 pub fn channel<W>(most: usize) -> (TicketSender<W>, TicketQueue<W>) {
     let shared = Arc::new(Shared {
         state: Mutex::new(State {
@@ -135,7 +135,7 @@ impl<W> TicketQueue<W> {
         let mut waiting = None;
         poll_fn(|context| {
             loop {
-                // What comes from here on wakes this slot.
+                // A ticket that comes from here on wakes this slot.
                 let is_woken = arrived.as_mut().poll(context).is_ready();
                 let mut state = self.shared.state();
                 if let Some(ticket) = state.tickets.pop_front() {

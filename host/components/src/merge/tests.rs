@@ -47,7 +47,7 @@ fn run(component: &[u8]) -> (Result<u32, String>, Vec<u32>) {
     (result, store.into_data())
 }
 
-/// The component does the same when it is merged, and then has so many core modules. Returns what it does.
+/// The component does the same when it is merged, and then has `expected` core modules. Returns what it does.
 #[track_caller]
 fn same(text: &str, expected: usize) -> (Result<u32, String>, Vec<u32>) {
     let component = wat::parse_str(text).unwrap();

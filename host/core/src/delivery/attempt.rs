@@ -1,6 +1,6 @@
 //! Which start comes next, what must be recorded before it, and which deliveries run isolated.
 //!
-//! Redis counts deliveries, not starts. Two numbers tell how many starts are charged to a message:
+//! Redis counts deliveries, not starts. Two numbers say how many starts are charged to a message:
 //! the count that Redis keeps for its delivery (*native count*), and the starts charged before it
 //! came to this queue (*header*). `docs/attempts.md` explains the rules.
 

@@ -1,6 +1,6 @@
 //! The outcomes of a batch.
 //!
-//! If a call with several messages faults, nobody knows which message caused it. So the batch is
+//! If a call with several messages faults, it is not known which message caused it. So the batch is
 //! halved until the faulting message runs by itself. Only that message is charged. The others run again
 //! with their halves, uncharged: they start at most once more at each halving.
 

@@ -44,7 +44,7 @@ pub struct Death {
     pub last_ms: u64,
     /// When the message would have expired, in epoch milliseconds. The copy does not expire.
     pub original_expiration: Option<u64>,
-    /// No handler rejected the message in the last of these deaths or since, and nobody replayed it
+    /// No handler rejected the message in the last of these deaths or since, and it was not replayed
     /// since.
     pub unrejected: bool,
 }

@@ -176,7 +176,7 @@ impl Effects {
         }
     }
 
-    /// Hold the message: a `nack-requeue` brings it again after so many milliseconds, uncharged. A later call
+    /// Hold the message: a `nack-requeue` brings it again after `ms` milliseconds, uncharged. A later call
     /// replaces this one.
     ///
     /// # Errors
@@ -193,8 +193,8 @@ impl Effects {
         self.hold.insert(held).clone().map(drop)
     }
 
-    /// What became of the last call that asked for a hold: how long it lasts, or why there is none. `None` = there was no
-    /// such call.
+    /// What became of the last call that asked for a hold: how long it lasts, or why it was refused. `None` = there was
+    /// no such call.
     pub fn held(&self) -> Option<&Result<Duration, String>> {
         self.hold.as_ref()
     }
@@ -369,7 +369,7 @@ impl Effects {
         }
     }
 
-    /// Keep so many bytes more, and so many fewer.
+    /// Keep `more` bytes more, and `fewer` fewer.
     fn keep(&mut self, limits: &EffectLimits, fewer: usize, more: usize) -> Result<(), String> {
         let after = (self.bytes - fewer).saturating_add(more);
         if after > limits.bytes {
@@ -404,8 +404,8 @@ impl Publication {
         self.to.len() + self.body.len() + headers
     }
 
-    /// Its headers as they are published, for a destination that takes headers. `id` is its id; so many
-    /// messages may follow from it.
+    /// Its headers as they are published, for a destination that takes headers. `id` is its id; `follow_ups` messages
+    /// may follow from it.
     pub fn complete_headers(&self, source: &Message, id: &str, follow_ups: u64) -> Headers {
         let mut headers = self.headers.clone();
         headers.set(MESSAGE_ID, id.to_owned());

@@ -8,7 +8,7 @@ use super::millis::millis;
 pub const HOLD_MIN: Duration = Duration::from_millis(100);
 /// The largest number of holds that a message may have.
 pub const HOLDS_MAX: u32 = 1000;
-/// A hold lasts up to a tenth longer than it was asked for, and at most so much longer.
+/// A hold lasts up to a tenth longer than it was asked for, and at most this much longer.
 const JITTER_MAX: Duration = Duration::from_secs(30);
 
 /// How often a message may be held, and for how long.
@@ -43,9 +43,9 @@ pub struct Held {
 pub enum HoldRoom {
     /// Not at all: its queue does not take messages back.
     AtMostOnce,
-    /// Not at all: it was held so often.
+    /// Not at all: it was held this number of times.
     Spent(u32),
-    /// So long at most.
+    /// This long at most.
     UpTo(Duration),
 }
 
@@ -71,10 +71,10 @@ impl Default for HoldRoom {
 }
 
 impl HoldRoom {
-    /// Whether there is room for a hold of so many milliseconds. Returns how long it lasts.
+    /// Whether there is room for a hold of `ms` milliseconds. Returns how long it lasts.
     ///
     /// # Errors
-    /// There is none: a text for the guest.
+    /// There is no room: a text for the guest.
     pub fn take(self, ms: u64) -> Result<Duration, String> {
         let asked = Duration::from_millis(ms).max(HOLD_MIN);
         match self {

@@ -28,7 +28,7 @@ pub struct KeyRules {
 }
 
 impl KeyRules {
-    /// Keys that nobody uses: where a component is only loaded.
+    /// Keys that no handler uses: where a component is only loaded.
     pub fn none() -> Self {
         Self {
             prefix: Arc::from(""),
@@ -77,7 +77,7 @@ pub struct Written {
 /// The value that an attempt has read.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Seen {
-    /// Its length and its SHA-1 digest in hexadecimal digits; `None` = there was none.
+    /// Its length and its SHA-1 digest in hexadecimal digits; `None` = the key had no value.
     pub value: Option<(usize, String)>,
 }
 

@@ -33,8 +33,8 @@ headers! {
     RUSTSTREAM_RETRY_COUNT = "x-ruststream-retry-count";
 }
 
-/// The least number that can be a time in epoch milliseconds: in September 2001. What is less is in seconds, or
-/// no time.
+/// The least number that can be a time in epoch milliseconds: in September 2001. A smaller number is in
+/// seconds, or is not a time.
 pub const TIME_MIN_MS: u64 = 1_000_000_000_000;
 
 /// On reclaimed deliveries: how often Redis has handed the message out.

@@ -200,7 +200,7 @@ impl Policy {
     }
 
     /// These rules behind others, on the same host. Where the dead-letter queue was taken away, dead letters wait:
-    /// nobody has said that they may be discarded.
+    /// no operator has said that they may be discarded.
     #[must_use]
     pub fn behind(self, before: &Self) -> Self {
         let had_one = before.has_dead_letter && Rule::TakingTheKeyDiscardsNothing.holds();
@@ -220,13 +220,13 @@ impl Policy {
         ))
     }
 
-    /// What an attempt had read changed before its acknowledgement, again and again.
+    /// The values that an attempt had read changed before its acknowledgement, again and again.
     pub fn changed_too_often(&self, attempt: u32, jitter: f64) -> Disposition {
         let detail = || "the values that it read changed before each acknowledgement".to_owned();
         self.again(None, attempt, jitter, detail)
     }
 
-    /// What an attempt publishes or writes cannot be written, for this reason.
+    /// The effects of an attempt cannot be written, for this reason.
     pub fn unfit(&self, cause: String, attempt: u32, jitter: f64) -> Disposition {
         let detail = || format!("what it publishes or writes does not fit: {cause}");
         self.again(None, attempt, jitter, detail)

@@ -3,13 +3,13 @@
 use crate::delivery::outcome::FaultKind;
 use crate::delivery::text::truncated;
 
-/// The most bytes of a text that are compared. What varies is mostly at the end.
+/// The most bytes of a text that are compared. The part that varies is mostly at the end.
 const TEXT_MAX: usize = 200;
 
 /// The innermost functions that are compared: those further out depend on the way to them.
 const FRAMES_MAX: usize = 3;
 
-/// As above, if they have no names: nothing tells the handler's own from the up to four that carry out a panic.
+/// As above, if they have no names: nothing distinguishes the handler's own from the up to four that carry out a panic.
 pub const NUMBERED_MAX: usize = 6;
 
 /// So is a function without a name called, with its number.
@@ -117,7 +117,7 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// Without what each build changes: the line counts only if nothing else tells the innermost place.
+    /// Without what each build changes: the line counts only if nothing else identifies the innermost place.
     fn show(&self, is_innermost: bool) -> String {
         let Self {
             function,
@@ -132,7 +132,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The label that a detail begins with, the error that it tells, and the functions of the component.
+/// The label that a detail begins with, the error that it names, and the functions of the component.
 fn failure_of(detail: &str) -> Option<(&str, &str, &str)> {
     let (label, text) = detail.split_once(": ")?;
     if label == NACK {

@@ -95,10 +95,11 @@ impl fmt::Display for Trace {
 /// How an attempt is traced.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Traced<'a> {
-    /// Nobody records it. What it sends belongs to the span of the message, if that has one.
+    /// It is not recorded. Its requests and messages belong to the span of the message, if that has
+    /// one.
     #[default]
     AsMessage,
-    /// Nobody records it. What it sends belongs to this span.
+    /// It is not recorded. Its requests and messages belong to this span.
     Unrecorded(Trace),
     /// It is recorded.
     Recorded(&'a Arc<AttemptSpan>),

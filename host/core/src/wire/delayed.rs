@@ -23,10 +23,10 @@ const NUMBER: usize = size_of::<u32>();
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The entry has so many fields, which are too many.
+    /// The entry has this number of fields, which is too many.
     #[error("{0} fields are too many: the limit is {FIELDS_MAX}")]
     Fields(usize),
-    /// A name or a value has so many bytes, which are too many.
+    /// A name or a value has this number of bytes, which is too many.
     #[error("a field of {0} bytes is too large")]
     TooLarge(usize),
 }

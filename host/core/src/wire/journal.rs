@@ -200,7 +200,7 @@ mod tests {
         ];
         let wanted = BTreeMap::from([(1, record("a")), (2, record("c")), (7, record(""))]);
         assert_eq!(carried(&fields), wanted);
-        // What is cut off is left out.
+        // A record that is cut off is left out.
         fields[2].1.truncate(9);
         assert_eq!(carried(&fields)[&2], record("c"));
         fields[2].1.truncate(8);

@@ -168,7 +168,7 @@ pub const EPOCH_CONSUMER: &str = "hostler:epoch:";
 /// The consumer of a group in which parked deliveries of an earlier group are not pending yet.
 pub const UNPARKED_CONSUMER: &str = "hostler:unparked";
 
-/// The ZSET of the `min_idle`s that the live hosts of a queue go by (of a stream: of one group), with the
+/// The ZSET of the `min_idle`s that the live hosts of a queue use (of a stream: of one group), with the
 /// times until when.
 pub fn min_idle(key: &str, group: Option<&str>) -> String {
     match group {

@@ -54,7 +54,7 @@ pub enum Error {
     /// The value does not fit into a frame or an envelope.
     #[error(transparent)]
     Frame(#[from] frame::Error),
-    /// A raw value has no place for so many headers, or any.
+    /// A raw value has no place for these headers (their number), or any.
     #[error("a raw value cannot carry its {0} headers")]
     Headers(usize),
 }

@@ -58,7 +58,7 @@ fn follow(past: &[Event]) -> History {
     history
 }
 
-/// Text of up to so many characters, of every width. A part of it repeats: to draw each character
+/// Text of up to `most` characters, of every width. A part of it repeats: to draw each character
 /// takes most of a test's time.
 pub(crate) fn text(most: usize) -> impl Strategy<Value = String> {
     (".{0,20}", 0..=most / 20).prop_map(|(part, times)| part.repeat(times))
