@@ -7,7 +7,8 @@
 //! - `subscribed`: connections with a subscription.
 //!
 //! Nothing here repeats a command that may have been carried out: the caller (in the end `runtime`) decides
-//! when to ask again. What a node of a cluster refused because another one has the key is sent to that one.
+//! when to ask again. A command that a node of a cluster refused because another one has the key is sent to
+//! that one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +49,8 @@ pub const DEADLINE: Duration = Duration::from_secs(5);
 /// How long a probe may take: with the longest pause between two probes, a server that answers again is
 /// found within five seconds.
 const PROBE_DEADLINE: Duration = Duration::from_secs(2);
-/// After a reply of so many bytes the connection is opened anew: the buffer that took it never shrinks.
+/// After a reply of this number of bytes the connection is opened anew: the buffer that took it never
+/// shrinks.
 const BUFFER_MAX: u64 = 16 << 20;
 
 /// How long a replica may take to confirm what must not be lost (`durability = "replica"`).
@@ -88,8 +90,8 @@ impl Connector {
         }
     }
 
-    /// The same; what a failover must not lose is confirmed by a replica before it counts as done. What no
-    /// replica confirms within a second is unknown: [`Error::Deadline`] of `WAIT`.
+    /// The same; a write that a failover must not lose is confirmed by a replica before it counts as done.
+    /// A write that no replica confirms within a second is unknown: [`Error::Deadline`] of `WAIT`.
     #[must_use]
     pub fn durable(mut self, is_durable: bool) -> Self {
         self.is_durable = is_durable;
@@ -261,7 +263,7 @@ impl Connector {
             pipeline.cmd("SELECT").arg(self.target.database);
         }
         if !self.target.resp3 {
-            // Without a version it changes nothing, and tells what `HELLO 3` tells.
+            // Without a version it changes nothing, and returns the same as `HELLO 3`.
             pipeline.cmd("HELLO");
         }
         pipeline.cmd("CLIENT").arg("SETNAME").arg(name);

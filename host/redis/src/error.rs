@@ -45,7 +45,7 @@ pub enum Error {
         /// The group.
         group: String,
     },
-    /// A missing right, a key of the wrong type, an option Redis does not know: somebody must change
+    /// A missing right, a key of the wrong type, an option Redis does not know: an operator must change
     /// something.
     #[error("redis refused {command}: {code} {detail}")]
     Configuration {
@@ -85,7 +85,7 @@ pub enum Class {
     Retry,
     /// The stream or group is gone: `Queue::repair` of the host.
     Missing,
-    /// Somebody must change something: log that, and ask again, slowly.
+    /// An operator must change something: log that, and ask again, slowly.
     Configuration,
 }
 

@@ -46,7 +46,7 @@ impl fmt::Debug for Names {
 }
 
 impl Names {
-    /// Names of the system, with so many seats. All of them in this process share their questions.
+    /// Names of the system, with `seats` seats. All of them in this process share their questions.
     pub fn system(seats: usize) -> Self {
         static SYSTEM: LazyLock<Arc<Questions>> = LazyLock::new(|| {
             let ask: Ask = Box::new(|name| Ok((name, 0).to_socket_addrs()?.collect()));
@@ -66,7 +66,7 @@ impl Names {
         }
     }
 
-    /// The same names, with so many seats of their own.
+    /// The same names, with `seats` seats of their own.
     pub fn with_seats(&self, seats: usize) -> Self {
         Self {
             questions: Arc::clone(&self.questions),

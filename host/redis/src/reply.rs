@@ -200,7 +200,7 @@ impl Info {
         })
     }
 
-    /// The value of this name, moved out; nil if there is none.
+    /// The value of this name, moved out; nil if it is missing.
     pub fn take(&mut self, name: &str) -> Value {
         let mut pairs = self.pairs.iter_mut();
         pairs
@@ -208,7 +208,7 @@ impl Info {
             .map_or(Value::Nil, |(_, value)| std::mem::take(value))
     }
 
-    /// The value of this name; nil if there is none.
+    /// The value of this name; nil if it is missing.
     pub fn get(&self, name: &str) -> Value {
         let mut pairs = self.pairs.iter();
         pairs

@@ -17,7 +17,7 @@ pub const PER_CALL: usize = 100;
 /// First part of a script that also runs when the server is out of memory.
 pub const ALLOW_OOM: &str = "#!lua flags=allow-oom\n";
 /// First part of a script that does not begin on a server that would refuse its writes: Redis asks before the start,
-/// also where the first command is none.
+/// also where the first command is not a write.
 pub const ASKED: &str = "#!lua\n";
 /// Part: the server's clock, and numbers as Redis reads them.
 pub const TIME: &str = include_str!("lua/parts/time.lua");

@@ -146,7 +146,7 @@ impl Topology {
         self.form() == Form::Cluster
     }
 
-    /// Whom to ask who serves: primaries that nobody suspects, then the others.
+    /// Whom to ask who serves: primaries that are not suspect, then the others.
     pub(super) fn whom_to_ask(&self) -> Vec<ConnectionAddr> {
         let state = self.0.lock();
         let mut all: Vec<ConnectionAddr> = Vec::new();
@@ -172,7 +172,7 @@ impl Topology {
         (!may_move || !node.is_suspect.load(Ordering::Relaxed)).then(|| Arc::clone(node))
     }
 
-    /// The same, even if it is suspect: nobody knows better.
+    /// The same, even if it is suspect: no better one is known.
     pub(super) fn last_known(&self, slot: Option<u16>) -> Option<Arc<Node>> {
         self.0.lock().of(slot).cloned()
     }
@@ -288,7 +288,7 @@ impl State {
     fn of(&self, slot: Option<u16>) -> Option<&Arc<Node>> {
         let place = match slot.filter(|_| !self.slots.is_empty()) {
             Some(slot) => usize::from(*self.slots.get(usize::from(slot))?),
-            // Any node will do: the first one that nobody suspects.
+            // Any node will do: the first one that is not suspect.
             None => {
                 let trusted = |node: &Arc<Node>| !node.is_suspect.load(Ordering::Relaxed);
                 self.primaries.iter().position(trusted).unwrap_or(0)
@@ -297,7 +297,7 @@ impl State {
         self.primaries.get(place)
     }
 
-    /// Whoever waits for one that is no primary any more stops.
+    /// A request that waits for a node that is no primary any more stops.
     fn gone(&self, before: &[Arc<Node>]) {
         let stays = |node: &Arc<Node>| self.primaries.iter().any(|other| Arc::ptr_eq(node, other));
         for node in before.iter().filter(|node| !stays(node)) {

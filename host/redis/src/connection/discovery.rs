@@ -298,7 +298,7 @@ impl Connector {
                         continue;
                     }
                 };
-                // What was announced before this is asked for.
+                // A change that was announced before this is asked for.
                 if let Err(error) = self.ask_who_serves(node.address().clone()).await {
                     tracing::debug!(%error, "cannot ask a Sentinel");
                 }

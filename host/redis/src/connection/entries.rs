@@ -1,6 +1,6 @@
 //! Entries of a stream, taken out of a reply while it arrives.
 //!
-//! Nobody knows how large an entry is before it is read. A script that reads entries can stop after a number of
+//! The size of an entry is not known before it is read. A script that reads entries can stop after a number of
 //! bytes, but each entry costs Redis three times as much. So where entries were small so far, a plain command reads
 //! them, and the host keeps the bound: it parses the reply as it arrives, and of an entry that is too large it keeps
 //! only the id. The parts of all entries share the memory of the reply.
@@ -61,7 +61,7 @@ pub const PART_HELD: usize = 96;
 /// What an entry takes beside its fields.
 pub const ENTRY_HELD: usize = 64;
 
-/// What so many parts and entries take beside their bytes.
+/// The memory that `parts` parts and `entries` entries take beside their bytes.
 fn beside(parts: usize, entries: usize) -> usize {
     let parts = parts.saturating_mul(PART_HELD);
     parts.saturating_add(entries.saturating_mul(ENTRY_HELD))
@@ -189,7 +189,7 @@ enum Next {
     Entry,
     Id,
     Fields,
-    /// A name or a value of a field; so many are left.
+    /// A name or a value of a field; this number of them is left.
     Part(usize),
     Nothing,
 }
@@ -236,7 +236,7 @@ impl Reading {
         self.next == Next::Streams
     }
 
-    /// Parse what has arrived. What is parsed of the entry that arrives stays there. Returns whether the reply
+    /// Parse what has arrived. The parsed part of the entry that arrives stays there. Returns whether the reply
     /// is complete.
     fn parse(&mut self, arrived: &mut BytesMut) -> Result<bool, Unexpected> {
         self.most = self.most.max(arrived.len());
@@ -483,8 +483,8 @@ mod tests {
     /// The reply to another command, behind that with the entries.
     const BEHIND: &[u8] = b":7\r\n";
 
-    /// What comes out if the reply arrives in pieces of so many bytes, and the most bytes that were held. The client
-    /// library gets one short reply in its place, and what comes behind it.
+    /// The result if the reply arrives in pieces of `piece` bytes, and the most bytes that were held. The client
+    /// library gets one short reply in its place, and the bytes behind it.
     fn arrives(
         reply: &[u8],
         limit: usize,
@@ -548,7 +548,7 @@ mod tests {
             let (got, answer, most) = arrives(&reply(&entries, false), limit, piece).unwrap();
             prop_assert_eq!(&answer[..], TAKEN);
             let first = entries.first().map_or(0, |first| reply(&vec![first.clone()], false).len());
-            // What arrives in one piece, and lines, come on top.
+            // Bytes that arrive in one piece, and lines, come on top.
             prop_assert!(most <= first.max(2 * limit) + piece + 300, "{most}");
             let mut skipped = got.skipped.iter().map(|id| id.to_vec()).peekable();
             let mut read = plain(&got).into_iter().peekable();
@@ -602,7 +602,7 @@ mod tests {
         let intake = Intake::default();
         assert_eq!(intake.begin(100).end(), None);
         assert!(!intake.is_lost());
-        // It stays lost: the next reply is for whoever did not wait.
+        // It stays lost: the next reply is for the request that did not wait.
         drop(intake.begin(100));
         let _request = intake.begin(100);
         assert!(intake.is_lost() && !intake.is_wanted());

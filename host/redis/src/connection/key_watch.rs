@@ -59,8 +59,8 @@ impl KeyWatch {
         Self { changes, task }
     }
 
-    /// This moment. What is read from now on may be kept for as long as [`Self::is_unchanged`]. `None`: the server
-    /// does not announce changes now, so a key may change unnoticed.
+    /// This moment. A value that is read from now on may be kept for as long as [`Self::is_unchanged`]. `None`:
+    /// the server does not announce changes now, so a key may change unnoticed.
     pub fn mark(&self) -> Option<Mark> {
         let count = self.changes.count.load(Ordering::Acquire);
         let is_watched = self.changes.watched.load(Ordering::Acquire) == count + 1;
@@ -159,7 +159,7 @@ mod tests {
         assert!(watch.is_unchanged(mark));
         watch.changes.changed();
         assert!(!watch.is_unchanged(mark));
-        // The keys are to be read again: what changes before that is not announced.
+        // The keys are to be read again: a change before that is not announced.
         assert_eq!(watch.mark(), None);
         watched(1);
         assert!(watch.mark().is_some_and(|mark| watch.is_unchanged(mark)));

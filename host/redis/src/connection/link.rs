@@ -2,8 +2,8 @@
 //!
 //! Behind it, each server has a connection of its own (`node_link`). On a cluster, a command goes to the node
 //! that has its first key. A node that refuses because another one has the key (`MOVED`, `ASK`) has not
-//! carried the command out: that command, and no other one, is sent to the node that it names. What a node
-//! did not answer is unknown, and never sent again here.
+//! carried the command out: that command, and no other one, is sent to the node that it names. The result of a command
+//! that a node did not answer is unknown, and the command is never sent again here.
 //!
 //! The cluster connection of the client library is not used: it sends whole pipelines again when one of
 //! their commands is refused, and again after a lost connection (docs/decisions/0016).

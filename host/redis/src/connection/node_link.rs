@@ -48,7 +48,7 @@ pub(super) struct How {
     /// They follow an `ASK`: the node takes them for a slot that is on its way to it, each behind an `ASKING` of
     /// its own.
     pub(super) asking: bool,
-    /// What they write is confirmed by a replica.
+    /// Their writes are confirmed by a replica.
     pub(super) durably: bool,
 }
 

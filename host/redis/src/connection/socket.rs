@@ -162,7 +162,7 @@ impl Progress {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Wait for this for as long as bytes move; `None` once none has moved for so long.
+    /// Wait for this for as long as bytes move; `None` once none has moved for this time.
     pub(super) async fn wait_for<T>(
         &self,
         silence: Duration,
@@ -375,7 +375,7 @@ mod tests {
         });
         let write = progress.wait_for(SILENCE, here.write_all(&[0; 4 * STEPS]));
         assert!(write.await.is_some());
-        // What an empty buffer takes is no sign of the peer.
+        // Bytes that an empty buffer takes are no sign of the peer.
         let _there = peer.await.unwrap();
         let write = async {
             for _ in 0..4 {
