@@ -50,7 +50,7 @@ impl Artifact {
         let file = self.file.get_or_init(|| sealed(self.code()).ok());
         // SAFETY: the bytes come from `Engine::precompile_component` of this program, see `new`.
         // They have been in private memory since they were checked: the private fields are never
-        // written again, and nobody can write to the file.
+        // written again, and no process can write to the file.
         unsafe {
             match file {
                 Some(file) => Component::deserialize_file(engine, path(file)),
@@ -60,8 +60,9 @@ impl Artifact {
     }
 }
 
-/// A file in memory, with these bytes, that nobody can change: neither this process nor one that opens it
-/// below `/proc`. An error also where it cannot be opened there, as in the process that compiles.
+/// A file in memory, with these bytes, that no process can change: neither this process nor one that
+/// opens it below `/proc`. An error also where it cannot be opened there, as in the process that
+/// compiles.
 fn sealed(bytes: &[u8]) -> io::Result<File> {
     let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
     let mut file = File::from(memfd_create("hostler-code", flags)?);

@@ -34,7 +34,7 @@ const HEAD: usize = MAGIC.len() + DIGEST + LENGTH;
 /// Bytes of a [`Start`].
 const START_MAX: usize = 16 << 10;
 
-/// The checks that code has passed before it is cached. A change has a new number. What is made of a component
+/// The checks that code has passed before it is cached. A change has a new number. The code that is made of a component
 /// has [`REVISION`].
 const CHECKS: u32 = 4;
 

@@ -109,7 +109,7 @@ pub(super) enum Answer {
     /// The compiler panicked, with this message.
     Panicked(String),
     Verdict(Verdict),
-    /// A component follows that begins after the start, which has so many instructions.
+    /// A component follows that begins after the start, which has this number of instructions.
     Snapshot(u64),
     WithoutSnapshot(WithoutSnapshot),
     #[cfg(feature = "fault-points")]

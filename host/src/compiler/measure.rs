@@ -22,7 +22,8 @@ pub(super) struct Usage {
     pub(super) mappings: u64,
 }
 
-/// The open files of the kernel that tell it. They can be read when no file can be opened any more.
+/// The open files of the kernel from which it is read. They can be read when no file can be opened
+/// any more.
 pub(super) struct Meters {
     status: File,
     maps: File,

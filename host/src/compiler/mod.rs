@@ -62,7 +62,7 @@ struct Compiled {
 
 /// Whether a child has made an instance of the code.
 enum Tried {
-    /// An instance takes no more than the bounds, or nobody measures it: [`Compiler::InProcess`].
+    /// An instance takes no more than the bounds, or it is not measured: [`Compiler::InProcess`].
     Good,
     /// There is no room for an instance pool.
     NoPool(String),
@@ -117,7 +117,7 @@ fn compiled(
     // A child would make a snapshot of it.
     let is_child = settings.compiler != Compiler::InProcess;
     let is_final = is_child || start == Start::Short || !settings.snapshot;
-    // What is cached is not tried again.
+    // Cached code is not tried again.
     if let (Some(cache), Tried::Good, true) = (&cache, &made.tried, is_final) {
         cache.put(&key, &start, made.artifact.code());
     }

@@ -8,7 +8,7 @@ use nix::libc::{self, c_int, c_long};
 
 use super::confine;
 
-/// Each call has at most so many arguments that matter here.
+/// Each call has at most this number of arguments that matter here.
 type Arguments = [usize; 4];
 
 /// `fchmodat2`, which libraries do not name yet.

@@ -66,7 +66,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
     let compiler = engine::compiler(&settings, allocation)?;
 
     let before = meters.begin()?;
-    // Kept to the end: what is measured later must not use freed memory again.
+    // Kept to the end: a later measurement must not use freed memory again.
     let component = artifact.load(&compiler)?;
     let loaded = memory_taken(before, meters.read()?);
     let most = (artifact.code().len() as u64).saturating_add(LOADED_MAX);

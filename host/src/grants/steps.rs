@@ -71,7 +71,7 @@ impl Drop for Recording {
     }
 }
 
-/// The step of a request. A user, a password and a query may be what nobody else should see: they are left out.
+/// The step of a request. A user, a password and a query may be secret: they are left out.
 pub(crate) fn of_request(method: &str, url: &str) -> StepKind {
     let url: Uri = url.parse().unwrap_or_default();
     let (scheme, host) = (

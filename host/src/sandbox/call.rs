@@ -70,11 +70,12 @@ pub struct Report {
     pub effects: Option<Arc<Effects>>,
     /// How many effects an attempt held that did not ack: they never happen.
     pub discarded: usize,
-    /// The hold of an attempt that wants its message again, if it has asked for one: how long, or why there is none.
+    /// The hold of an attempt that wants its message again, if it has asked for one: how long, or why it was
+    /// refused.
     pub hold: Option<Result<Duration, String>>,
     /// The end of the log of an attempt that did not ack, if it wrote anything.
     pub log: Option<Arc<str>>,
-    /// What the handler told of its failure on stderr, if it wants the message again: bounded and printable.
+    /// What the handler wrote about its failure on stderr, if it wants the message again: bounded and printable.
     pub told: Option<Arc<str>>,
     /// The span of the attempt; `None` = it has none of its own.
     pub trace: Option<Trace>,
@@ -235,7 +236,7 @@ impl Loaded {
         };
         let is_acked = |answer: &Answer| matches!(answer, Answer::Ack);
         let answered = self.conclude(end, &live).and_then(|answers| {
-            // The request ends with the attempt, and what the guest wanted of it is lost.
+            // The request ends with the attempt, and its result is lost to the guest.
             let loses = answers.iter().any(is_acked) && live.store.data_mut().leaves_request();
             match loses {
                 true => Err(Fault::new(FaultKind::BadOutcome, LEFT_REQUEST)),

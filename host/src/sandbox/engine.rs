@@ -200,7 +200,7 @@ pub(crate) fn pool_of_one(
     Engine::new(&with_pool(settings, allocation, 1, required)?)
 }
 
-/// The settings of an engine with a pool for so many attempts at a time.
+/// The settings of an engine with a pool for `concurrency` attempts at a time.
 fn with_pool(
     settings: &Settings,
     allocation: Allocation,
@@ -218,14 +218,14 @@ fn memory_max(settings: &Settings) -> usize {
     settings.limits.memory.min(1 << 32)
 }
 
-/// The instances of a pool for so many attempts at a time.
+/// The instances of a pool for `concurrency` attempts at a time.
 pub(crate) fn slots(concurrency: usize) -> u32 {
     u32::try_from(concurrency)
         .unwrap_or(u32::MAX)
         .saturating_add(SPARE_SLOTS)
 }
 
-/// A pool for so many attempts at a time.
+/// A pool for `concurrency` attempts at a time.
 fn pool(
     settings: &Settings,
     concurrency: usize,

@@ -45,7 +45,7 @@ pub enum LoadError {
     )]
     CompileTime(Duration),
 
-    /// Compiling takes more than so many bytes of address space.
+    /// Compiling takes more than this number of bytes of address space.
     #[error(
         "takes more than {0} bytes of memory to compile (limit `compile_memory`); raise the \
          limit, or make the component smaller"

@@ -65,7 +65,7 @@ pub(super) struct ErrorContext<'a> {
     pub(super) denied: Option<Denied>,
     /// Whether the instance was made. Before that, a fault does not count as an attempt.
     pub(super) instantiated: bool,
-    /// Whether what the guest told of its failure names functions.
+    /// Whether the text that the guest wrote about its failure names functions.
     pub(super) names_functions: bool,
 }
 
@@ -179,7 +179,7 @@ impl ErrorContext<'_> {
 
     /// Append the innermost guest functions: without those that only carry out a panic, unless there are no
     /// others. If the guest gave up and named no functions of its own, those without names have numbers: nothing
-    /// else tells causes apart. A limit ends a guest at any place, and needs none.
+    /// else distinguishes causes. A limit ends a guest at any place, and needs none.
     fn with_trace(&self, kind: FaultKind, mut detail: String, error: &wasmtime::Error) -> String {
         let Some(trace) = error.downcast_ref::<WasmBacktrace>() else {
             return detail;
@@ -213,7 +213,7 @@ impl ErrorContext<'_> {
     }
 }
 
-/// A fault of a guest that gave up, with what it told of that on stderr in front: a trap alone says no more than
+/// A fault of a guest that gave up, with its text about that on stderr in front: a trap alone says no more than
 /// that it gave up.
 pub(super) fn quoting(fault: Fault, told: Option<&str>) -> Fault {
     use FaultKind::{GuestExit, Instantiation, Trap};

@@ -74,8 +74,8 @@ pub(crate) struct Attempt {
     /// `tracestate` of the same.
     pub(crate) tracestate: Option<Bytes>,
     pub(crate) sink: LogSink,
-    /// The messages with their effects so far, in the order of the call; empty = there are none, or they
-    /// may have no effects.
+    /// The messages with their effects so far, in the order of the call; empty = no messages, or they may have no
+    /// effects.
     pub(crate) acting: Vec<Acting>,
     /// What a program gets by stdin and variables: the message, and its delivery limit.
     pub(crate) input: Option<(Message, u32)>,
@@ -92,7 +92,8 @@ pub(crate) struct Acting {
 }
 
 impl Attempt {
-    /// The span that what the call sends belongs to, as `traceparent`: its own, or that of its one message.
+    /// The span of the messages and requests that the call sends, as `traceparent`: its own, or that of its one
+    /// message.
     pub(crate) fn traceparent(&self) -> Option<Bytes> {
         match &self.trace {
             Some(trace) => Some(Bytes::from(trace.to_string())),
@@ -428,12 +429,13 @@ impl Host {
         published.map_err(|why| Unpublished::Refused { to, why })
     }
 
-    /// The last lines that the attempt wrote, of at most so many bytes.
+    /// The last lines that the attempt wrote, of at most `max` bytes.
     pub(crate) fn log_tail(&self, max: usize) -> String {
         self.log().map(|log| log.tail(max)).unwrap_or_default()
     }
 
-    /// What the attempt told of its failure on stderr, bounded and printable, and whether that names functions.
+    /// What the attempt wrote about its failure on stderr, bounded and printable, and whether that names
+    /// functions.
     pub(crate) fn failure(&self) -> Option<(String, bool)> {
         self.log()?.failure()
     }

@@ -73,7 +73,7 @@ fn as_millis<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::
 pub enum Start {
     /// Nothing, or so little that a snapshot would not pay.
     Short,
-    /// It begins from a snapshot, and need not run so many instructions.
+    /// It begins from a snapshot, and need not run these instructions.
     Snapshot {
         /// The instructions of the start.
         instructions: u64,

@@ -251,7 +251,7 @@ impl Tail {
         self.bytes = 0;
     }
 
-    /// The newest lines, as many as have so many bytes together.
+    /// The newest lines, as many as have `max` bytes together.
     fn text(&self, max: usize) -> String {
         let (mut bytes, mut skipped) = (self.bytes, 0);
         for line in &self.lines {
@@ -290,7 +290,7 @@ impl GuestLog {
         }
     }
 
-    /// Keep at most so many bytes of stdout, instead of a log of its lines.
+    /// Keep at most `max` bytes of stdout, instead of a log of its lines.
     pub(crate) fn keep_stdout(&mut self, max: usize) {
         self.kept = Some(Kept {
             bytes: Vec::new(),
@@ -322,13 +322,13 @@ impl GuestLog {
         (!text.is_empty()).then(|| truncated(&text, LAST_LINE_MAX).to_owned())
     }
 
-    /// The last lines that this attempt wrote, of at most so many bytes together, those among them that the
+    /// The last lines that this attempt wrote, of at most `max` bytes together, those among them that the
     /// limits have dropped from the log.
     pub(crate) fn tail(&self, max: usize) -> String {
         self.tail.text(max)
     }
 
-    /// What this attempt told of its failure on stderr, and whether that names functions of the guest: what the
+    /// What this attempt wrote about its failure on stderr, and whether that names functions of the guest: what the
     /// runtime of its language wrote, or else the last line.
     pub(crate) fn failure(&self) -> Option<(String, bool)> {
         match self.told.text() {
@@ -378,7 +378,7 @@ impl GuestLog {
         mut is_cut: bool,
         written: Option<usize>,
     ) {
-        // What is escaped is longer than what the guest wrote.
+        // Escaped text is longer than the text that the guest wrote.
         if text.len() > self.line_max {
             self.dropped += (text.len() - self.line_max) as u64;
             truncate_utf8(&mut text, self.line_max);

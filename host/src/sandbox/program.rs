@@ -97,7 +97,7 @@ impl ExitCodes {
 #[error("exited with status {0}, which `program.exit_codes` does not name")]
 pub(crate) struct Failed(pub(crate) i32);
 
-/// What the attempt wrote to stdout cannot be published.
+/// The text that the attempt wrote to stdout cannot be published.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unpublished {
     /// An attempt may not publish that much.

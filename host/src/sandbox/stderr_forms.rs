@@ -1,4 +1,4 @@
-//! What a guest has told of its failure on stderr: the error with its type, and where in the guest it was.
+//! What a guest has written about its failure on stderr: the error with its type, and where in the guest it was.
 //!
 //! The runtime of each language writes this in a form of its own, and some write more behind it: the last line is
 //! the runtime's. [`crate::delivery::signature`] makes a cause of the text.
@@ -47,7 +47,7 @@ enum State {
     Complete,
 }
 
-/// The failure that stderr tells of. Bounded.
+/// The failure that stderr names. Bounded.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     state: State,
@@ -89,7 +89,7 @@ impl Told {
         }
     }
 
-    /// What it tells; `None` if no runtime has spoken.
+    /// The failure that it names; `None` if no runtime has written one.
     pub(super) fn text(&self) -> Option<String> {
         let message = printable(&self.message);
         if message.is_empty() {
@@ -313,7 +313,7 @@ mod tests {
     use super::*;
     use crate::delivery::signature::signature;
 
-    /// What runtimes wrote on stderr, as they wrote it, and what is told of it.
+    /// What runtimes wrote on stderr, as they wrote it, and what the host reports of it.
     const WRITTEN: [(&str, &str, &str); 25] = [
         (
             "rust: a panic",

@@ -364,7 +364,7 @@ impl Stream {
         }));
     }
 
-    /// Wait until something is there, beginning to read so much if nothing is.
+    /// Wait until something is there, beginning to read `size` bytes if nothing is.
     async fn wait(&mut self, size: usize) {
         if matches!(self.state, State::Idle) {
             match THREADS.acquire().await {

@@ -140,7 +140,7 @@ impl Provider for Client {
         };
         let target = Target::parse(&request.url).map_err(|why| {
             let why = format!("the URL {why}");
-            // What is before an `@` may be a password.
+            // The text before an `@` may be a password.
             let url = request.url.split(['?', '#']).next().unwrap_or_default();
             let url = url.rsplit('@').next().unwrap_or_default();
             self.denials.log(origin, url, &why, "no rule");

@@ -146,8 +146,8 @@ impl Duplex for TlsStream<TcpStream> {
 /// The most bytes that a connection reads in one turn of its task.
 const TURN: usize = 16 << 10;
 
-/// A stream that lets other tasks have their turn after it has read so much. A few bytes of a server may stand for far
-/// more memory until the task that waits for them has seen them: answers before the answer (`103`), by HTTP/2.
+/// A stream that lets other tasks have their turn after it has read `TURN` bytes. A few bytes of a server may stand
+/// for far more memory until the task that waits for them has seen them: answers before the answer (`103`), by HTTP/2.
 pub(super) struct Turns {
     stream: Box<dyn Duplex>,
     left: usize,

@@ -189,7 +189,7 @@ fn pairs(headers: &HeaderMap) -> Vec<(Bytes, Bytes)> {
     headers.iter().map(pair).collect()
 }
 
-/// The name of a call: the idempotency key that the guest has written; else what the request is. Headers that tell the
+/// The name of a call: the idempotency key that the guest has written; else what the request is. Headers that carry the
 /// trace are no part of it, and their order neither.
 fn name(
     rule: &HttpRule,

@@ -50,7 +50,7 @@ const UNREAD_MAX: usize = 128 << 10;
 /// may send before it is read: each window begins with almost as much, by the protocol.
 const H2_MAX: u32 = 64 << 10;
 
-/// Headers that belong to the connection: the host sets them, or nobody.
+/// Headers that belong to the connection: only the host sets them.
 const CONNECTION_HEADERS: [&str; 11] = [
     "connection",
     "expect",
@@ -290,7 +290,7 @@ impl Pool {
     }
 }
 
-/// One request, counted at its end: when its response is read, or nobody waits for it any more.
+/// One request, counted at its end: when its response is read, or no guest waits for it any more.
 struct Tally {
     end: RequestEnd,
     pool: Arc<Pool>,
@@ -324,7 +324,7 @@ fn end_of(error: &HttpError) -> RequestEnd {
 }
 
 impl Allowed<'_> {
-    /// Add the headers of the host. Returns the idempotency key; empty = there is none.
+    /// Add the headers of the host. Returns the idempotency key; empty = no key.
     async fn add_headers(&mut self, pool: &Pool, secrets: &Secrets) -> Result<String, HttpError> {
         let rule = &pool.rule;
         let headers = &mut self.headers;

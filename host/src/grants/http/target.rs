@@ -50,7 +50,7 @@ impl Target {
     /// Read a URL. The error follows the words "the URL".
     ///
     /// The parser is that of browsers: it knows every way to write an address, such as `2130706433`.
-    /// What it repairs in silence is refused here, because a server could read it in another way.
+    /// A URL that it repairs in silence is refused here, because a server could read it in another way.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.len() > URL_MAX {
             return Err(format!("has more than {URL_MAX} bytes"));

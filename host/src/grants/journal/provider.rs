@@ -32,7 +32,7 @@ pub enum Refused {
     /// The journal cannot be reached, or refuses.
     #[error("{0}")]
     Unavailable(String),
-    /// What is to be recorded cannot be done: nothing has changed.
+    /// The call to be recorded cannot be made: nothing has changed.
     #[error("{0}")]
     Failed(String),
     /// An earlier attempt may have made the call.

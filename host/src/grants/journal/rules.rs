@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use crate::values::table::texts;
 use crate::values::{Invalid, Shape, Value, schema};
 
-/// What a rule wants if an earlier attempt may have made a call, and nobody knows its answer.
+/// What a rule wants if an earlier attempt may have made a call, and its answer is not known.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Unknown {
     /// Make it again, with the same idempotency key.

@@ -1,7 +1,7 @@
 //! The journal of a message during one attempt.
 //!
-//! It is read at the first call that needs it. What a call has to write outlives the attempt: its host waits for that
-//! ([`Session::settled`]) before it settles the message.
+//! It is read at the first call that needs it. The record that a call has to write outlives the attempt: its host waits
+//! for that ([`Session::settled`]) before it settles the message.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Counts {
     pub bytes: Arc<Counter>,
     /// Calls that were not made: they got a recorded answer.
     pub replayed: Arc<Counter>,
-    /// Calls whose answer nobody knows, and that were made again or refused.
+    /// Calls whose answer is not known, and that were made again or refused.
     pub unknown: Arc<Counter>,
     /// Calls that were refused: there was no room.
     pub refused: Arc<Counter>,
@@ -347,7 +347,7 @@ pub(crate) enum End {
 }
 
 impl Call {
-    /// What tells it from other calls of the message: its name, and which call of that name it is.
+    /// What distinguishes it from other calls of the message: its name, and which call of that name it is.
     pub(crate) fn identity(&self) -> String {
         match self.nth {
             1 => self.asked.name.clone(),
@@ -498,7 +498,7 @@ fn sum(content: Content) -> Result<i64, Refused> {
     sum.ok_or_else(|| Refused::Unavailable("a record is no number".to_owned()))
 }
 
-/// A record as it is written; it takes so many bytes at least.
+/// A record as it is written; it takes `reserved` bytes at least.
 fn stored(number: u32, record: Record, reserved: usize) -> Result<Stored, Refused> {
     let bytes = encode(&record, reserved);
     let bytes = bytes.map_err(|error| Refused::Full(error.to_string()))?;

@@ -1,5 +1,5 @@
-//! Keys of guests that are read and changed at once: their provider, and the calls of one attempt. What an attempt
-//! sets and deletes is part of its acknowledgement.
+//! Keys of guests that are read and changed at once: their provider, and the calls of one attempt. The sets and
+//! deletes of an attempt are part of its acknowledgement.
 
 use std::fmt;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl Keys {
         self.ask_store("list", 1, CALLS_PER_PAGE, list).await
     }
 
-    /// Ask the key-value store about so many keys or prefixes, which counts as so many calls, until the attempt
+    /// Ask the key-value store about `keys` keys or prefixes, which counts as `calls` calls, until the attempt
     /// ends.
     async fn ask_store<T>(
         &self,

@@ -1,5 +1,5 @@
-//! The keys of a handler: values are read, and numbers are added, at once. What an attempt sets and
-//! deletes is part of its acknowledgement, and no matter of this file.
+//! The keys of a handler: values are read, and numbers are added, at once. The sets and deletes of an attempt
+//! are part of its acknowledgement, and no matter of this file.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

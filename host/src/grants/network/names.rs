@@ -34,7 +34,7 @@ pub(in crate::grants) fn of_system() -> Names {
     Names::system(QUESTIONS_OF_A_RULE)
 }
 
-/// Names for one rule of so many.
+/// Names for one rule of `rules`.
 pub(in crate::grants) fn of_a_rule(names: &Names, rules: usize) -> Names {
     names.with_seats((QUESTIONS / rules.max(1)).clamp(1, QUESTIONS_OF_A_RULE))
 }

@@ -124,7 +124,7 @@ impl Reach {
         if self.address == Some(address) || host.address() == Some(address) {
             return true;
         }
-        // What the network stack would map to IPv4 is judged as IPv4.
+        // An address that the network stack would map to IPv4 is judged as IPv4.
         let address = address.to_canonical();
         match self.networks.is_empty() {
             true => is_public(address),

@@ -23,7 +23,7 @@ use crate::redis::target::Secret;
 const FRESH: Duration = Duration::from_millis(250);
 /// The largest secret.
 const MAX: u64 = 64 << 10;
-/// A file that is being written in place is read until two reads agree: so often, with this pause.
+/// A file that is being written in place is read until two reads agree: this number of times, with this pause.
 const AGREE_MAX: usize = 10;
 const AGREE_PAUSE: Duration = Duration::from_millis(5);
 

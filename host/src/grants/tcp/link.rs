@@ -55,7 +55,7 @@ pub(in crate::grants) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()>
         "resolve-addresses",
         |mut store: Store<'_>, (network, name): (Resource<Network>, String)| {
             let host = store.data_mut();
-            // Whoever has no network may not ask.
+            // A guest without a network may not ask.
             host.table.get(&network)?;
             let Ok(lookups) = host.scope().and_then(|scope| scope.tcp()) else {
                 return Ok((Err(ErrorCode::AccessDenied),));
