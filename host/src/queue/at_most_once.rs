@@ -153,7 +153,7 @@ impl<S: Source> AtMostOnce<S> {
         })
     }
 
-    /// Put back what no handler has started. What was taken first is the next one to be taken.
+    /// Put back what no handler has started. The value that was taken first is the next one to be taken.
     async fn give_back(&self, settlements: &[Settlement], replies: &mut Replies) {
         let goes_back = |place: &usize| {
             let action = &settlements[*place].action;

@@ -1,6 +1,6 @@
 //! Bounds in bytes: of one request for messages, and of all messages that a host holds.
 //!
-//! Nobody knows how large a message is before it is read. So a script stops reading after a number of bytes,
+//! The size of a message is not known before it is read. So a script stops reading after a number of bytes,
 //! and a host that holds many bytes reads nothing until some of them are settled. A message that is larger
 //! than the bounds is read alone.
 
@@ -47,7 +47,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The bytes that handlers may have at once, by default: 16 handlers, 1 MiB each.
 pub const HANDLED: usize = 16 << 20;
 
-/// The most bytes of messages that a host holds, if its handlers may have so many bytes at once. The last
+/// The most bytes of messages that a host holds, if its handlers may have `handled` bytes at once. The last
 /// message may be larger than the rest of the room.
 pub fn held_max(handled: usize) -> usize {
     handled.saturating_add(HELD_BEYOND)
@@ -113,8 +113,8 @@ impl ByteBounds {
         self.request.load(Ordering::Relaxed)
     }
 
-    /// The same for new messages; waits until there is room for some. `None`: there was none in time, or
-    /// the fetch is to return.
+    /// The same for new messages; waits until there is room for some. `None`: there was no room in time, or the
+    /// fetch is to return.
     pub(super) async fn for_new(
         &self,
         wait: Duration,
@@ -129,7 +129,7 @@ impl ByteBounds {
             if left.is_zero() || interruption.is_wanted() {
                 return None;
             }
-            // After either, the room tells.
+            // After either, the room decides.
             drop(timeout(left.min(LOOK), self.held.freed.notified()).await);
         }
     }
@@ -176,7 +176,7 @@ impl ByteBounds {
         self.took(claims.iter().map(held).sum(), took);
     }
 
-    /// So many bytes came in answer to a request: the next one is as large as the link allows.
+    /// `bytes` bytes came in answer to a request: the next one is as large as the link allows.
     pub(super) fn took(&self, bytes: usize, took: Duration) {
         let request = self.request();
         if bytes < request / 2 && took < 2 * ANSWER_TIME {

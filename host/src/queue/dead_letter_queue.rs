@@ -92,6 +92,6 @@ pub enum OnFull {
     /// The oldest are dropped, and counted.
     #[default]
     DropOldest,
-    /// Deliveries stay pending until somebody makes room.
+    /// Deliveries stay pending until there is room.
     Stop,
 }

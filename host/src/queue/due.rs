@@ -8,8 +8,8 @@ use super::Taken;
 use crate::redis::connection::{Connector, KeyWatch, Mark};
 use crate::redis::error::Error;
 
-/// How long the answer of a look is believed, at most. What is due at a moment is due by the server's clock:
-/// if somebody sets it forward, the host notices this much later at most.
+/// How long the answer of a look is believed, at most. A delivery that is due at a moment is due by the server's
+/// clock: if that is set forward, the host notices this much later at most.
 const BELIEVED: Duration = Duration::from_secs(15);
 
 /// The last look that found nothing, and whether it still holds.

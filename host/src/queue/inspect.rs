@@ -59,7 +59,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The part of it for gauges, where hosts go by this `min_idle`.
+    /// The part of it for gauges, where hosts use this `min_idle`.
     pub(super) fn observation(&self, min_idle: Duration) -> Observation {
         let is_host = |consumer: &&ConsumerReport| consumer.name != PARKED_CONSUMER;
         let is_gone =

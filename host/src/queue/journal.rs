@@ -36,7 +36,7 @@ pub struct Journal {
     pub base: u32,
 }
 
-/// A record, for people: what it answers stays private.
+/// A record, for people: its answer stays private.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Recorded {
     /// The name of the call.
@@ -104,7 +104,7 @@ pub enum Written {
     Known(Bytes),
     /// An intent of another attempt, too: it stays.
     Shared,
-    /// There is none with its number, and no delivery.
+    /// There is no record with its number, and no delivery.
     Gone,
     /// Another host has the delivery, or has written to its journal.
     Stolen,

@@ -51,7 +51,7 @@ pub struct Claim {
     pub held: Held,
     /// Starts charged before it came to this queue (its retry-count headers).
     pub header: u32,
-    /// When it expires, in epoch milliseconds, if only the queue can tell: a value of a list does not
+    /// When it expires, in epoch milliseconds, if only the queue knows: a value of a list does not
     /// say when it was enqueued.
     pub expires_at_ms: Option<u64>,
     /// The message for the handler.

@@ -28,7 +28,7 @@ impl Need {
 }
 
 /// The user, and the rules that it lacks: `+command`, `~key` or `&channel`. `None` if the server does not
-/// know, or does not tell us.
+/// know, or does not answer.
 ///
 /// # Errors
 /// The server does not know a command: it is renamed, or disabled.

@@ -11,7 +11,7 @@ pub(crate) const JOURNAL_TEXT: &str = include_str!("lua/parts/journal_text.lua")
 pub(crate) const TERMS: &str = include_str!("lua/parts/terms.lua");
 
 scripts! {
-    /// Say what this host goes by, and learn what all hosts of the queue go by.
+    /// Write the terms of this host, and learn those of all hosts of the queue.
     GO_BY = [ALLOW_OOM, TIME, TERMS] "go_by";
     /// Write the answer to a call into a journal.
     JOURNAL_ANSWER = [ALLOW_OOM, TIME, JOURNALS, JOURNAL_ROOM] "journal_answer" durable;

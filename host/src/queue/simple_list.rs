@@ -4,8 +4,8 @@
 //! number of bytes. Where nothing waits, the host waits for one value (`BLMPOP`). A host that dies loses the
 //! values that it took.
 //!
-//! What has not started goes back to the end at which it was taken, in its order, when the host drains, is paused, or
-//! becomes slow (`RPUSH`).
+//! A value that has not started goes back to the end at which it was taken, in its order, when the host drains, is
+//! paused, or becomes slow (`RPUSH`).
 //!
 //! Crash windows: once Redis has taken a value off the list, it exists only on its way here and in this
 //! host. A lost reply (a broken connection, a missed deadline) loses its values. A value that goes back is sent once: if
@@ -33,7 +33,7 @@ use crate::wire::list::Framing;
 
 /// Most values that a script takes.
 const TAKEN_MAX: usize = 1024;
-/// Most values that are taken at once without a script: nobody knows how large they are.
+/// Most values that are taken at once without a script: their size is not known.
 const BLIND_MAX: usize = 16;
 
 /// A simple list, and how this host serves it.

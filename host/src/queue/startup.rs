@@ -287,7 +287,7 @@ async fn missing(link: &Link, needs: &[Need]) -> Result<StartError, Error> {
 
 async fn is_of_type(link: &Link, key: &Key) -> Result<(), StartError> {
     let found = match link.type_of(&key.name).await {
-        // Another node is away: what goes there waits in an outbox.
+        // Another node is away: messages to it wait in an outbox.
         Err(error) if key.is_elsewhere && error.class() != Class::Configuration => return Ok(()),
         found => found.map_err(|error| StartError::from_error(error, &key.name))?,
     };

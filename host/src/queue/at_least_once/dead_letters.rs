@@ -351,7 +351,7 @@ async fn send<Q: AtLeastOnce>(
     Ok(replies.into_iter().map(placed).collect())
 }
 
-/// The words about so many dead letters; notes how many others they drove out of their queue.
+/// The words about these dead letters; notes how many others they drove out of their queue.
 fn words<Q: AtLeastOnce>(
     queue: &Q,
     key: &str,

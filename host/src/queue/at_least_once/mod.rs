@@ -4,7 +4,7 @@
 //! - `calls`: calls of scripts about many deliveries.
 //! - `dead_letters`: the copy in the dead-letter queue.
 //! - `overflow`: the length limit.
-//! - `terms`: what all hosts of the queue go by.
+//! - `terms`: the terms that all hosts of the queue use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Acts {
 }
 
 impl Base {
-    /// `key`: the key of the queue. `terms`: what the host of this name goes by.
+    /// `key`: the key of the queue. `terms`: the terms of the host of this name.
     pub(super) fn new(
         (connector, key): (&Connector, &str),
         consumer: &str,

@@ -1,7 +1,7 @@
-//! What the hosts of one queue go by: when a delivery is an orphan, and where claims are recorded.
+//! The terms of the hosts of one queue: when a delivery is an orphan, and where claims are recorded.
 //!
 //! If two hosts were configured differently, the one with the shorter `min_idle` would take what the other
-//! one still runs. So every host says in Redis what it goes by, for a limited time, before it claims
+//! one still runs. So every host writes its terms to Redis, for a limited time, before it claims
 //! anything. The scripts that take orphans read that, and the largest `min_idle` holds.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::redis::Error;
 use crate::redis::connection::Link;
 use crate::redis::reply;
 
-/// How often a host says what it goes by, at the least while it holds something.
+/// How often a host writes its terms, at the least while it holds something.
 const REPEAT_EVERY: Duration = Duration::from_secs(5);
 /// How long it holds beyond two `min_idle`s, in which a host that lives has renewed its leases.
 const HOLDS_LONGER: Duration = Duration::from_secs(60);
@@ -40,9 +40,9 @@ pub(in crate::queue) struct Terms {
 
 #[derive(Debug)]
 struct Known {
-    /// When this host last said what it goes by.
+    /// When this host last wrote its terms.
     said: Option<Duration>,
-    /// What all hosts went by then.
+    /// The terms of all hosts then.
     agreed: Agreed,
     /// How many connections had been opened by then.
     opened: u64,
@@ -50,7 +50,7 @@ struct Known {
     renewing: Option<Duration>,
 }
 
-/// What all live hosts go by.
+/// The terms of all live hosts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Agreed {
     largest: Duration,
@@ -110,8 +110,8 @@ impl Terms {
         }
     }
 
-    /// Say what this host goes by, before it looks for orphans. Returns whether it may look: after a long
-    /// disconnection the host with the longest `min_idle` must be able to renew first.
+    /// Write the terms of this host, before it looks for orphans. Returns whether it may look: after a
+    /// long disconnection the host with the longest `min_idle` must be able to renew first.
     pub(in crate::queue) async fn stay(&self, link: &Link) -> Result<bool, Error> {
         match self.say(link, "stay").await? {
             Some(owner) => {
@@ -139,7 +139,7 @@ impl Terms {
         }
     }
 
-    /// This host goes by nothing any more.
+    /// Remove the terms of this host.
     pub(in crate::queue) async fn leave(&self, link: &Link) -> Result<(), Error> {
         self.say(link, "leave").await.map(drop)
     }

@@ -90,7 +90,7 @@ impl ListQueue {
 
     /// A list has no "wait without taking" but to move its last value to where it is.
     ///
-    /// Redis wakes nobody for the retry list: a host that puts something there looks itself, the others
+    /// Redis wakes no host for the retry list: a host that puts something there looks itself, the others
     /// look as often as they poll. In a list of other than raw values, only suspects are there.
     pub(super) async fn wait_for_value(&self, left: Duration) -> Result<(), Error> {
         const COMMAND: &str = "BLMOVE";

@@ -284,7 +284,7 @@ impl ListQueue {
         })
     }
 
-    /// The index of the journals; empty = there are none.
+    /// The index of the journals; empty = no journals.
     fn journal_index(&self) -> &str {
         let journals = self.journals.as_ref();
         journals.map_or("", |journals| &journals.index)
@@ -573,7 +573,7 @@ impl Queue for ListQueue {
                 starts: None,
             })
             .collect();
-        // Without a recovery set, only the processing list tells which deliveries others took.
+        // Without a recovery set, only the processing list shows which deliveries others took.
         let look = self.options.recovery.is_none() && open.is_some();
         let replies = self.hold(&held, look).await?;
         if let Some(noticed) = open {

@@ -33,7 +33,7 @@ pub struct ListOptions {
     pub keys: Option<Arc<str>>,
     /// How duplicates are found; `None` = they are not looked for.
     pub dedup: Option<Dedup>,
-    /// How journals are kept; `None` = there are none.
+    /// How journals are kept; `None` = no journals.
     pub journal: Option<journal::Rules>,
     /// Where dead letters go: a list.
     pub dead_letter: Option<DeadLetterQueue>,

@@ -22,7 +22,7 @@ const MOMENTS_MAX: usize = 64;
 /// tokens are given out.
 const MOMENTS_PER_AGE: u32 = 32;
 
-/// So many bits of a number count up within a millisecond.
+/// This number of bits of each number counts up within a millisecond.
 const WITHIN_MS: u32 = 11;
 /// Numbers go on from here without the time: scripts count exactly up to 2^53.
 const TIMED_MAX: u64 = (1 << 53) - (1 << 50);
@@ -118,7 +118,7 @@ impl fmt::Display for Token {
 pub(in crate::queue) const BEGINNING: usize = TOKEN_LEN + HEADERS_MAX;
 
 /// When the value of an entry was first taken off its list, in epoch milliseconds: the beginning of the entry says so.
-/// What other hosts have held has the token of the first one as the id of the message.
+/// A value that other hosts have held has the token of the first one as the id of the message.
 pub(in crate::queue) fn first_taken_ms(entry: &Bytes) -> Option<u64> {
     let (token, _) = Token::split(entry)?;
     let headers = list::parts(&entry.slice(TOKEN_LEN..), Framing::Json).map(|(headers, _)| headers);
@@ -167,7 +167,7 @@ impl Issued {
         self.moments.push_back((now, self.next));
     }
 
-    /// Whether this number was given out at least so long ago.
+    /// Whether this number was given out at least `age` ago.
     fn is_old(&self, number: u64, now: Instant, age: Duration) -> bool {
         self.moments
             .iter()
@@ -228,7 +228,7 @@ impl Tokens {
         issued.unanswered = issued.unanswered.filter(|at| !is_over(at));
     }
 
-    /// Whether this is one of ours, given out at least so long ago by a call that has ended.
+    /// Whether this is one of ours, given out at least `age` ago by a call that has ended.
     pub(super) fn is_settled(&self, token: Token, age: Duration) -> bool {
         let mut issued = self.issued.lock();
         let (number, now) = (token.number(), Instant::now());

@@ -56,7 +56,7 @@ pub(super) struct Values {
 #[derive(Debug)]
 pub(super) struct AtomicTtl(AtomicU64);
 
-/// No message has so many milliseconds to live.
+/// No message has this number of milliseconds to live.
 const FOR_EVER: u64 = u64::MAX;
 
 impl AtomicTtl {

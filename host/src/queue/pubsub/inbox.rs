@@ -328,7 +328,7 @@ mod tests {
         inbox.put(b"news", Bytes::from_static(b"a"));
         inbox.down(error.clone());
         inbox.down(error);
-        // What came before comes first.
+        // Earlier messages come first.
         assert_eq!(
             inbox.take(9, Duration::from_secs(60)).await.unwrap().len(),
             1

@@ -1,4 +1,4 @@
-//! Pub/Sub: every subscriber gets a message when it is published, and nobody keeps it. At most once.
+//! Pub/Sub: every subscriber gets a message when it is published, and it is not kept. At most once.
 //!
 //! - `inbox`: the bounded buffer between the subscription and the host.
 //! - `subscriber`: the task that subscribes again.
@@ -49,9 +49,9 @@ declared! {
 /// The bounds of the messages that wait in a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Buffer {
-    /// At most so many messages.
+    /// At most this number of messages.
     pub messages: usize,
-    /// At most so many bytes.
+    /// At most this number of bytes.
     pub bytes: usize,
     /// Which message is dropped when there is no room.
     pub on_overflow: OnOverflow,

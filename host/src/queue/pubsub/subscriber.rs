@@ -21,7 +21,7 @@ const PAUSE: Backoff = Backoff {
     max: Duration::from_secs(2),
     jitter: 0.5,
 };
-/// Once a subscription has lasted for so long, the next pause is the first one again.
+/// Once a subscription has lasted for this time, the next pause is the first one again.
 const STEADY: Duration = Duration::from_secs(2);
 
 /// A subscription. `gone` is notified of its end.

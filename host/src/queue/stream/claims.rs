@@ -70,7 +70,7 @@ impl StreamQueue {
         self.wait_for_entry(left).await
     }
 
-    /// Claim up to so many entries where they were small so far: the host itself keeps the bound. `None`: the script
+    /// Claim up to `count` entries where they were small so far: the host itself keeps the bound. `None`: the script
     /// must ask.
     ///
     /// Dies here: pending under this host's name, found as orphans; also those that were not kept.
@@ -157,7 +157,7 @@ impl StreamQueue {
             .collect();
     }
 
-    /// Claim up to so many entries; fewer where they are large.
+    /// Claim up to `want` entries; fewer where they are large.
     async fn read_by_script(&self, want: usize, bytes: usize) -> Result<Vec<Claim>, Error> {
         let script = &scripts::FETCH;
         let mut call = self.call(script, &[&self.parked]);
@@ -192,8 +192,8 @@ impl StreamQueue {
         Ok(claims)
     }
 
-    /// Claim parked deliveries that are due. A script claims [`CLAIMS_MAX`] at most. If the last script claimed so many,
-    /// several run in one round trip.
+    /// Claim parked deliveries that are due. A script claims [`CLAIMS_MAX`] at most. If the last script claimed that
+    /// number, several run in one round trip.
     pub(super) async fn claim_parked(&self, max: usize) -> Result<Taken, Error> {
         let script = &scripts::TAKE_DUE;
         let Some(bytes) = self.base.bounds.for_old() else {
@@ -381,7 +381,7 @@ impl StreamQueue {
         self.add(script, claims, &trimmed, orphan, taken)
     }
 
-    /// Look for deliveries that were renewed before somebody set the server's clock back, a page at a time:
+    /// Look for deliveries that were renewed before the server's clock was set back, a page at a time:
     /// they count from now. Once after the start, and once after each such step.
     pub(super) async fn count_from_now(&self, taken: &mut Taken) -> Result<(), Error> {
         let script = &scripts::COUNT_FROM_NOW;

@@ -88,7 +88,7 @@ pub struct StreamQueue {
     waited_in_vain: AtomicBool,
     /// The last script that claimed what is due claimed as much as one may.
     many_due: AtomicBool,
-    /// The last look at the queue found held messages, or it could not tell.
+    /// The last look at the queue found held messages, or could not find out.
     some_on_hold: AtomicBool,
     over_length: Mutex<over_length::OverLength>,
 }
@@ -127,7 +127,7 @@ impl Cursors {
     }
 }
 
-/// What tells an entry from another one with the same id.
+/// What distinguishes an entry from another one with the same id.
 #[derive(Clone, Copy, Debug)]
 struct Traits {
     id: DeliveryId,
@@ -275,7 +275,7 @@ impl StreamQueue {
 
     /// Claim what is parked and due, and append what was published for later and is due.
     async fn look_for_due(&self, max: usize) -> Result<Taken, Error> {
-        // In one round trip. Each has a key of its own: what is wrong with the one does not stop the other.
+        // In one round trip. Each has a key of its own: a fault of the one does not stop the other.
         let (mut parked, appended) = join!(self.claim_parked(max), self.append_due());
         if let Ok(taken) = &mut parked {
             taken.trimmed += self.trimmed.swap(0, Ordering::Relaxed);
@@ -357,13 +357,13 @@ impl StreamQueue {
         call
     }
 
-    /// The index of the journals of the group; empty = there are none.
+    /// The index of the journals of the group; empty = no journals.
     fn journal_index(&self) -> &str {
         let journals = self.journals.as_ref();
         journals.map_or("", |journals| &journals.index)
     }
 
-    /// Learn the mark of the group, and mark it if nobody has. A server that takes no writes can still be
+    /// Learn the mark of the group, and mark it if it has no mark. A server that takes no writes can still be
     /// asked.
     async fn learn_epoch(&self) -> Result<(), Error> {
         let consumers = self.consumers().await?;
@@ -539,7 +539,7 @@ impl StreamQueue {
         Ok(number)
     }
 
-    /// Whether the target would take a dead letter, as far as that can be told without one.
+    /// Whether the target would take a dead letter, as far as that can be known without one.
     async fn look_at_target(&self, target: &DeadLetterQueue) -> Result<Reply, Error> {
         let key = target.target(Reason::MaxLen);
         match self.base.commands.count("XLEN", key).await {

@@ -31,7 +31,7 @@ pub struct StreamOptions {
     pub keys: Option<Arc<str>>,
     /// How duplicates are found; `None` = they are not looked for.
     pub dedup: Option<Dedup>,
-    /// How journals are kept; `None` = there are none.
+    /// How journals are kept; `None` = no journals.
     pub journal: Option<journal::Rules>,
     /// Where dead letters go.
     pub dead_letter: Option<DeadLetterQueue>,

@@ -1,4 +1,4 @@
-//! The length limit: which unread entries are over it. They are counted. What Redis says of them (`lag`) is an
+//! The length limit: which unread entries are over it. They are counted. The number that Redis gives (`lag`) is an
 //! estimate: after a failover, or where entries were deleted, it may be far off, and a dead letter is for ever.
 
 use std::sync::{MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Settling: how deliveries leave the pending list, and what is tidied up behind them.
+//! Settling: how deliveries leave the pending list, and what is removed behind them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -366,7 +366,7 @@ fn a_malformed_value_stays_as_it_is() {
     assert_eq!(values.parts(&claim), (Headers::default(), value));
 }
 
-/// What has started once carries its id when it leaves the host, also uncharged.
+/// A message that has started once carries its id when it leaves the host, also uncharged.
 #[test]
 fn a_rerun_that_goes_back_keeps_its_id_and_costs_no_start() {
     for values in [lazy(), values(Framing::Raw, Accounting::Lazy)] {
