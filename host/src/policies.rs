@@ -5,8 +5,8 @@
 //! hash [`POLICIES`], whose fields are a setting, a blank and a pattern; settings contain no blank.
 //! Values are plain text here; `config` parses and checks them.
 //!
-//! Each hash is read for itself: on a cluster it may be on a node of its own. What cannot be read is not
-//! absent: [`Part::unreadable`] says why, and hosts keep what they know.
+//! Each hash is read for itself: on a cluster it may be on a node of its own. A policy that cannot be read is
+//! not absent: [`Part::unreadable`] says why, and hosts keep what they know.
 //!
 //! Crash windows: none. A change is one command.
 
@@ -288,8 +288,8 @@ impl Policies {
         part
     }
 
-    /// The fields and values of a hash, sorted by name. A name that is not UTF-8 is none of a setting, and its
-    /// pattern matches no queue.
+    /// The fields and values of a hash, sorted by name. A name that is not UTF-8 is not the name of a setting,
+    /// and its pattern matches no queue.
     async fn fields(&self, key: &str) -> Result<BTreeMap<String, Bytes>, RedisError> {
         let fields = reply::fields(READ, self.link.call(READ, cmd(READ).arg(key)).await?)?;
         let named = |(name, value): (Bytes, Bytes)| {
@@ -299,7 +299,7 @@ impl Policies {
         Ok(fields.into_iter().map(named).collect())
     }
 
-    /// Set these settings in one step, unless hosts would not read so many.
+    /// Set these settings in one step, unless hosts would not read that number of settings.
     ///
     /// # Errors
     /// [`Error::TooMany`], and those of Redis.

@@ -1,5 +1,5 @@
-//! A change of policies, for `hostler policy` and the dashboard: checked as hosts check it, then stored. What hosts
-//! would not read or take is refused.
+//! A change of policies, for `hostler policy` and the dashboard: checked as hosts check it, then stored. A change
+//! that hosts would not read or take is refused.
 
 use std::collections::BTreeMap;
 

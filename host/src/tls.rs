@@ -56,7 +56,7 @@ fn of_file(path: &Path) -> Result<RootCertStore, String> {
 
 fn of_system() -> RootCertStore {
     let mut roots = RootCertStore::empty();
-    // What cannot be read is not trusted.
+    // A certificate that cannot be read is not trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());

@@ -66,7 +66,7 @@ impl Candidate {
             message, defect, ..
         } = letters.replayed(entry, to, wall_clock_ms());
         let candidate = self.clone();
-        // Recorded calls are not made. What is recorded now goes with the trial.
+        // Recorded calls are not made. A call that is recorded now goes with the trial.
         let journal = Session::new(Arc::new(Memory::new(entry.records())), &Counts::default());
         async move {
             if let Some(defect) = defect {

@@ -22,7 +22,7 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const DESTINATION: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Domains in which nobody can register a name.
+/// Domains in which no name can be registered.
 const PRIVATE_DOMAINS: [&str; 3] = [".internal", ".local", ".svc"];
 
 /// Refuse what must not be answered.
@@ -68,7 +68,7 @@ fn refusal(
         (!is_right)
             .then_some("this address is for this machine only: open it as localhost or 127.0.0.1")
     } else {
-        // What comes through TLS has the name of the certificate.
+        // A request that comes through TLS has the name of the certificate.
         let is_right = !is_browser || headers.contains_key(SITE) || is_own(name);
         (!is_right).then_some("anyone can make this name point here: open the address, or use TLS")
     };

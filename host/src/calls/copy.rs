@@ -134,8 +134,8 @@ pub(crate) fn push_value(copied: &[u8], original: Option<&Raw>, command: &mut Cm
     command.arg(count).arg(&copied[..copied.len() - count]);
 }
 
-/// The fields that stand in both, with values of at least so many bytes: their places. A copy keeps the order of the
-/// original.
+/// The fields that stand in both, with values of at least this number of bytes: their places. A copy keeps the order
+/// of the original.
 fn shared_fields(
     copied: &[(Bytes, Bytes)],
     original: &[(Bytes, Bytes)],

@@ -28,7 +28,7 @@ pub(crate) type Replies = Vec<Option<Reply>>;
 /// A call, and the places of its deliveries.
 pub(crate) type Batch = (Cmd, Vec<usize>);
 
-/// Every place of so many deliveries.
+/// Every place of these deliveries.
 pub(crate) fn all_of<T>(deliveries: &[T]) -> Vec<usize> {
     (0..deliveries.len()).collect()
 }

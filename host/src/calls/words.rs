@@ -27,7 +27,7 @@ pub(crate) fn full() -> Reply {
     Reply::Refused("the dead-letter queue is full".to_owned())
 }
 
-/// The words of a script about so many deliveries, which gives one for all of them if all are done.
+/// The words of a script about `count` deliveries, which gives one for all of them if all are done.
 pub(crate) fn each(command: &'static str, reply: Value, count: usize) -> Result<Vec<Value>, Error> {
     let words = match reply {
         word @ Value::BulkString(_) => vec![word; count],

@@ -120,7 +120,7 @@ impl Collected {
         }
     }
 
-    /// The settings that name a queue, as far as somebody set them.
+    /// The settings that name a queue, as far as they were set.
     fn queues_set(&self) -> Vec<&'static str> {
         let names: [&'static dyn Definition; 5] = [
             &queue::STREAM,

@@ -52,7 +52,7 @@ pub struct PolicyValue {
     pub target: Arc<str>,
 }
 
-/// The settings that somebody set. Each value is checked by itself.
+/// The settings that were set. Each value is checked by itself.
 #[derive(Debug, Default)]
 pub struct Collected {
     given: BTreeMap<&'static str, Given>,
@@ -69,7 +69,7 @@ pub struct Collected {
     variables: BTreeMap<OsString, Secret>,
 }
 
-/// The value that counts for a setting somebody set.
+/// The value that counts for a setting that was set.
 #[derive(Debug)]
 struct Given {
     source: Source,
@@ -274,7 +274,7 @@ impl Collected {
         self.variables.get(OsStr::new(name)).cloned()
     }
 
-    /// The source of a setting; `None` = nobody set it.
+    /// The source of a setting; `None` = it was not set.
     pub(super) fn source(&self, setting: &dyn Definition) -> Option<&Source> {
         self.given.get(setting.key()).map(|given| &given.source)
     }

@@ -44,8 +44,8 @@ pub(super) fn parse(path: &Path, text: String) -> (Vec<FileValue>, Vec<Problem>)
         problems: Vec::new(),
     };
     let (table, errors) = DeTable::parse_recoverable(&text);
-    // What follows a syntax error is guessed: a missing quote makes other errors, and keys that nobody
-    // has written.
+    // The rest after a syntax error is guessed: a missing quote makes other errors, and keys that are not
+    // in the file.
     let start = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
     if let Some(first) = errors.into_iter().min_by_key(start) {
         let source = found.source(start(&first));

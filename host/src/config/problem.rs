@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 /// The source of a value. The order is the precedence: the greatest wins.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Source {
-    /// Nobody set it.
+    /// It was not set.
     Default,
     /// A policy in Redis: for one queue, or for all queues that match a pattern.
     Policy(Arc<str>),

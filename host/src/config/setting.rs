@@ -235,7 +235,7 @@ pub trait Definition: Sync {
         self.facts().default
     }
 
-    /// What follows if nobody sets it and there is no default.
+    /// The consequence if it is not set and there is no default.
     fn unset(&self) -> &'static str {
         self.facts().unset
     }

@@ -146,7 +146,7 @@ fn queues_at_most_once_refuse_settings_that_need_a_kept_message() {
         ("attempt_accounting", "exact"),
         ("queue.max_length", "5"),
     ];
-    // A default that somebody writes down counts as set.
+    // A default that is written down counts as set.
     for setting in settings::all() {
         let key = setting.key();
         let is_such = key.starts_with("dead_letter.") || key.starts_with("backoff.");

@@ -184,7 +184,7 @@ impl Entry {
         }
     }
 
-    /// The time in an id of a stream's entry, in epoch milliseconds; 0 if there is none.
+    /// The time in an id of a stream's entry, in epoch milliseconds; 0 if it has no time.
     pub(super) fn time_of(id: &str) -> u64 {
         let milliseconds = id.split('-').next().unwrap_or_default();
         milliseconds.parse().unwrap_or(0)

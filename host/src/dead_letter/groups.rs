@@ -12,7 +12,7 @@ use crate::delivery::text::hex;
 pub const GROUPS_MAX: usize = 1000;
 /// The most reasons of one cause. A fault has few of them.
 const REASONS_MAX: usize = 10;
-/// How many bytes of a digest name a cause: so many that nobody finds a text with the id of another cause.
+/// How many bytes of a digest name a cause: enough that no text with the id of another cause can be found.
 const ID_BYTES: usize = 8;
 
 /// The id of a signature: short enough to be copied.
@@ -62,7 +62,7 @@ pub struct Groups {
     pub total: u64,
     /// The causes.
     pub groups: Vec<Group>,
-    /// Entries of further causes: more than [`GROUPS_MAX`] are not told apart.
+    /// Entries of further causes: more than [`GROUPS_MAX`] are not distinguished.
     pub others: u64,
 }
 

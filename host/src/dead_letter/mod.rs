@@ -176,8 +176,8 @@ impl DeadLetters {
         self
     }
 
-    /// Read entries without their bodies, their logs and the headers of their messages: for rows and counts. What is
-    /// held at a time is bounded, however large the entries are; of a list, one value is read whole.
+    /// Read entries without their bodies, their logs and the headers of their messages: for rows and counts. The
+    /// memory held at a time is bounded, however large the entries are; of a list, one value is read whole.
     #[must_use]
     pub fn heads_only(mut self) -> Self {
         self.heads_only = true;
@@ -464,7 +464,7 @@ impl DeadLetters {
                 link.call(name, &command).await?
             };
             let entries = reply::array(name, entries)?;
-            // What others send goes out before these are read.
+            // The requests of others go out before these are read.
             yield_now().await;
             let entries = entries.into_iter().map(|entry| {
                 let [id, fields] = reply::tuple(name, entry)?;

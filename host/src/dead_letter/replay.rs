@@ -36,7 +36,7 @@ const BURST: Duration = Duration::from_millis(100);
 pub struct ReplayOptions {
     /// The target of all of them; `None` = for each the queue that it died in.
     pub to: Option<String>,
-    /// After so many replays an entry stays.
+    /// After this number of replays an entry stays.
     pub max_replays: u64,
     /// Most entries to move.
     pub limit: Option<u64>,
@@ -87,9 +87,9 @@ pub enum Skip {
     NoSource,
     /// The group that it died in is gone, and others read its queue: they would run it again.
     GroupGone,
-    /// It was moved or deleted by somebody else meanwhile.
+    /// It was moved or deleted by another client meanwhile.
     Gone,
-    /// Somebody else moves it across slots, or was interrupted. It is still there, and a replay half a
+    /// Another process moves it across slots, or was interrupted. It is still there, and a replay half a
     /// minute later finishes the move.
     Moving,
     /// Redis refused to write it to its queue (another type, a missing right): see
@@ -295,7 +295,7 @@ impl<'a> Replay<'a> {
                     for (one, word) in run.moves.iter().zip(words) {
                         match word.as_str() {
                             "done" => self.done(Moved::To(one.target.clone())),
-                            // Somebody has begun a two-phase move: the same way finishes it.
+                            // A process has begun a two-phase move: the same way finishes it.
                             "moving" => others.push(one),
                             "gone" => self.done(Moved::Gone),
                             why => self.refuse(&why.strip_prefix('-').unwrap_or(why)),
@@ -434,7 +434,7 @@ fn runs<'m>(moves: &[&'m Move<'m>]) -> Vec<Run<'m>> {
     runs
 }
 
-/// The words about so many moves.
+/// The words about `count` moves.
 fn words(count: usize, answer: Value) -> Result<Vec<String>, RedisError> {
     let command = scripts::REPLAY.name();
     let words = words::each(command, reply::accepted(command, answer)?, count)?;

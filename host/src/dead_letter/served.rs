@@ -1,8 +1,8 @@
 //! Whether a key is a queue that is served: then its entries are messages, not dead letters.
 //!
 //! Known are the consumer groups of a stream, the instances of a reliable list, and the hosts that show
-//! themselves. A queue that no host has ever served looks like any other key. What the user may not
-//! read is not known either.
+//! themselves. A queue that no host has ever served looks like any other key. A key that the user may
+//! not read is not known either.
 
 use redis::{Pipeline, Value};
 
@@ -14,7 +14,7 @@ const COMMAND: &str = "served";
 /// Most hosts of a queue that are looked for.
 const HOSTS_MAX: usize = 100;
 
-/// Who serves this key as a queue, for people; `None` = nobody is known to.
+/// Who serves this key as a queue, for people; `None` = no host is known to.
 pub(super) async fn by_whom(letters: &DeadLetters) -> Result<Option<String>, Error> {
     let key = &*letters.key;
     let kind = letters.kind().await?;
@@ -63,7 +63,7 @@ fn lists_with(key: &str) -> impl Iterator<Item = &str> {
     std::iter::once(key).chain(derived.map(keys::origin))
 }
 
-/// A refused command tells nothing: the key is of another type, or the user may not read it.
+/// A refused command returns nothing: the key is of another type, or the user may not read it.
 fn values(answer: Option<Value>) -> Vec<Value> {
     reply::array(COMMAND, answer.unwrap_or_default()).unwrap_or_default()
 }

@@ -17,8 +17,8 @@
 //! no second copy: the record of a copy outlives a move that was taken up, and who moves the entry to
 //! another target voids the first copy before. It ends no hold but its own.
 //!
-//! A copy is written twice in three cases: nobody replays for [`RECORDS_KEPT`]; an entry has so many
-//! fields that its copy and the record are two commands; somebody who may not write the record of the
+//! A copy is written twice in three cases: no process replays for [`RECORDS_KEPT`]; an entry has too many
+//! fields for one command, so its copy and the record are two; a user who may not write the record of the
 //! first copy moves the entry elsewhere. An entry is never lost.
 
 use std::time::Duration;
@@ -55,9 +55,9 @@ pub(super) struct Move<'e> {
 pub(super) enum Moved {
     /// It is in this queue.
     To(String),
-    /// Somebody else moved or deleted it.
+    /// Another process moved or deleted it.
     Gone,
-    /// Somebody else moves it, or was interrupted a moment ago.
+    /// Another process moves it, or was interrupted a moment ago.
     Held,
 }
 
@@ -66,7 +66,7 @@ struct Hold {
     token: String,
     /// The target of the process that began this move.
     target: String,
-    /// The token is of an earlier hold: whoever had it may still write the copy.
+    /// The token is of an earlier hold: the process that had it may still write the copy.
     is_taken_up: bool,
     since: Instant,
 }
@@ -82,7 +82,7 @@ pub(super) async fn move_in_two_phases(
         && begun.target != one.target
         && !is_copied_or_void(letters, begun).await?
     {
-        // Somebody began it for another target, and wrote no copy.
+        // A process began it for another target, and wrote no copy.
         held = hold(letters, one, owner, true).await?;
     }
     let hold = match held {
@@ -110,7 +110,7 @@ pub(super) async fn move_in_two_phases(
         "moving" => return Ok(Moved::Held),
         _ => Moved::Gone,
     };
-    // Others who had this token must find the record. Else nobody has it anymore, and a record that
+    // Others who had this token must find the record. Else no process has it anymore, and a record that
     // cannot be deleted now expires.
     if !hold.is_taken_up {
         let record = keys::moved(&hold.target, &hold.token);
@@ -153,7 +153,7 @@ async fn word(letters: &DeadLetters, script: &'static Script, call: &Cmd) -> Res
     reply::text(script.name(), letters.link.run(script, call).await?)
 }
 
-/// Let nobody write the copy of this hold anymore. Returns whether it is written.
+/// Let no process write the copy of this hold anymore. Returns whether it is written.
 async fn void(letters: &DeadLetters, hold: &Hold) -> Result<bool, Error> {
     let script = &scripts::MOVE_VOID;
     let mut call = script.on(&[&keys::moved(&hold.target, &hold.token)]);
@@ -161,8 +161,8 @@ async fn void(letters: &DeadLetters, hold: &Hold) -> Result<bool, Error> {
     Ok(word(letters, script, &call).await? == "written")
 }
 
-/// Whether the copy of this hold is written. If not, nobody writes it anymore, as far as this user may
-/// say so.
+/// Whether the copy of this hold is written. If not, no process writes it anymore, as far as this user
+/// may say so.
 async fn is_copied_or_void(letters: &DeadLetters, hold: &Hold) -> Result<bool, Error> {
     match void(letters, hold).await {
         Err(error) if error.class() == Class::Configuration => {
@@ -172,7 +172,7 @@ async fn is_copied_or_void(letters: &DeadLetters, hold: &Hold) -> Result<bool, E
     }
 }
 
-/// Hold an entry, or say why not. `anew`: drop the move that somebody else began.
+/// Hold an entry, or say why not. `anew`: drop the move that another process began.
 async fn hold(
     letters: &DeadLetters,
     one: &Move<'_>,

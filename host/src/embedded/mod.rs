@@ -127,7 +127,7 @@ pub struct Embedded {
     url: String,
     /// Held shared by every user; see `supervise.sh`.
     alive: File,
-    /// The same, but nobody waits for it: it shows whether there are other users.
+    /// The same, but no process waits for it: it shows whether there are other users.
     users: File,
     /// The supervisor, if this process started it: kept so that it is reaped.
     supervisor: Option<Child>,
@@ -164,7 +164,7 @@ impl Embedded {
         &self.url
     }
 
-    /// Leave it. If nobody else uses it, wait until it has ended.
+    /// Leave it. If no other process uses it, wait until it has ended.
     ///
     /// Dropping leaves as well, without waiting.
     ///
@@ -172,7 +172,7 @@ impl Embedded {
     /// [`Error::Deadline`] if it does not end.
     pub async fn stop(mut self) -> Result<(), Error> {
         let _starting = self.place.lock(&self.place.start, Mode::Exclusive).await?;
-        // Ours turns exclusive if nobody else holds it.
+        // Ours turns exclusive if no other process holds it.
         let alone = self.users.try_lock().is_ok();
         drop((self.alive, self.users));
         if !alone {

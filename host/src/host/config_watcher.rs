@@ -3,9 +3,9 @@
 //! Live settings are read together with the fixed ones, and checked as at the start. A wrong file or
 //! a wrong policy is reported and ignored: the active rules stay.
 //!
-//! What cannot be read is not absent: the host keeps what it knows, and is not ready. Before the first message it
-//! waits until it knows its policies. A dead-letter key that was taken away, or that cannot be used, lets no message
-//! be discarded: dead letters wait in the queue for another word of the operator.
+//! A file or a policy that cannot be read is not absent: the host keeps what it knows, and is not ready. Before the
+//! first message it waits until it knows its policies. A dead-letter key that was taken away, or that cannot be
+//! used, lets no message be discarded: dead letters wait in the queue for another word of the operator.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -201,7 +201,7 @@ impl ConfigWatcher {
                 Some(change) = file_changed => self.take_file(change),
                 Some(()) = asked => {
                     info!("SIGHUP: reading the configuration file again");
-                    // What is wrong with it is said again.
+                    // Its faults are reported again.
                     self.refusal = None;
                     if let Some(file) = &mut file {
                         file.forget();

@@ -27,7 +27,7 @@ pub(super) const PAUSES: Backoff = Backoff {
 pub struct Connected {
     /// Opens connections to it.
     pub connector: Connector,
-    /// The directory of the embedded server, if nobody has used one there before.
+    /// The directory of the embedded server, if none was used there before.
     pub new_directory: Option<PathBuf>,
     embedded: Option<Embedded>,
     /// Listens to Sentinels, if there are any, until this is dropped.

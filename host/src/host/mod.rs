@@ -11,7 +11,7 @@
 //! | [`rollout`] | new versions of the handler: from its file, and from deploys |
 //! | `listing` | keeps the queue in the list of all queues |
 //! | [`signals`], [`threads`] | how the process is stopped, and on which threads it runs |
-//! | [`supervisor`] | tells systemd when the host is ready, stopping or stuck |
+//! | [`supervisor`] | notifies systemd when the host is ready, stopping or stuck |
 //!
 //! This room prints nothing. Its errors say what is wrong, what to do, and of which class they are;
 //! `cli` turns classes into exit codes.

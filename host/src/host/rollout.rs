@@ -85,7 +85,7 @@ impl Rollout {
             attempts.spawn(follower.run(requests.clone()));
         }
         if builds.is_some() && versions.active().current.origin != Origin::File {
-            // What was built now wins over an earlier deploy.
+            // The component built now wins over an earlier deploy.
             let bytes = loaded.clone();
             let built = VersionRequest::Component {
                 origin: Origin::File,
@@ -121,8 +121,8 @@ impl Rollout {
         })
     }
 
-    /// Show what this host runs and goes by, under its name in the queue, until `stop`; record its verdicts on
-    /// deployed versions.
+    /// Show what this host runs and which rules it uses, under its name in the queue, until `stop`; record its
+    /// verdicts on deployed versions.
     pub fn show(
         &self,
         config: &Config,

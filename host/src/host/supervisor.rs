@@ -1,7 +1,7 @@
 //! The supervisor of the process, such as systemd. It learns when the host has begun to read, why it is not
 //! ready, that it is stopping, and that its loop still turns.
 //!
-//! Without the variable `NOTIFY_SOCKET` nobody is told anything.
+//! Without the variable `NOTIFY_SOCKET` no notification is sent.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_millis(200);
 /// How many times the host reports in the time after which the supervisor takes it for stuck.
 const BEATS: u32 = 3;
 
-/// Tell the supervisor about this host for as long as it runs.
+/// Notify the supervisor about this host for as long as it runs.
 ///
 /// This runs on the thread of the loop: when that thread hangs, the reports end, too.
 pub async fn follow(health: Health) {
@@ -47,7 +47,7 @@ pub async fn follow(health: Health) {
     }
 }
 
-/// Tell the supervisor that the host stops: what comes now may take `drain_timeout`.
+/// Notify the supervisor that the host stops: the drain may take `drain_timeout`.
 pub fn stopping() {
     // A supervisor that does not hear it sees the process end.
     let _heard = News::Stopping.tell().is_ok();
@@ -61,7 +61,7 @@ struct Said {
     beat: Option<Instant>,
 }
 
-/// What it is told.
+/// The notifications that it gets.
 #[derive(Debug, Eq, PartialEq)]
 enum News {
     Started,

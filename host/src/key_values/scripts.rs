@@ -5,6 +5,6 @@ use crate::redis::scripts;
 scripts! {
     /// Read values of a handler.
     READ_VALUES = [] "read_values";
-    /// Set a value of a handler, if nobody has changed it.
+    /// Set a value of a handler, if it has not changed.
     SWAP_VALUE = [] "swap_value";
 }

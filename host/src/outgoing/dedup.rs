@@ -49,7 +49,7 @@ pub(crate) struct Marks {
 }
 
 impl Dedup {
-    /// The mark of a message; `None` = it has no id to go by, or it is to be handled again on purpose.
+    /// The mark of a message; `None` = it has no id, or it is to be handled again on purpose.
     pub(crate) fn mark(&self, message: &Message) -> Option<[u8; MARK_LEN]> {
         if message.headers.find(AGAIN).is_some() {
             return None;
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(at[0], "{orders}:done:g:100");
         assert_eq!(at[8], "{orders}:done:g:92");
         assert_eq!(at[16], "{orders}:done:g:108");
-        // What is marked now is looked at until the window is over, and its set is there until then.
+        // A mark that is set now is looked at until the window is over, and its set is there until then.
         for later in [0, 1, 7_999, 8_000] {
             assert!(names(100_500 + later).contains(&at[0]), "{later}");
         }

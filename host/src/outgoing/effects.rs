@@ -89,7 +89,7 @@ impl Source<'_> {
         }
         for (script, ready) in [(calls.script, acting), (calls.script_without, plain)] {
             let mut batches = calls.batches(script, settlements, &ready);
-            // One round trip after the other: what is answered before a failure stays answered.
+            // One round trip after the other: a call that is answered before a failure stays answered.
             while !batches.is_empty() {
                 let some = batches.drain(..batches.len().min(PER_PIPELINE)).collect();
                 for (places, answer) in answers(calls.link, script, some).await? {
@@ -193,7 +193,7 @@ fn keys(effects: &Effects) -> impl Iterator<Item = Write> {
     seen.chain(written)
 }
 
-/// The message that follows from `source`, as it is written. So many messages may follow from it: `left`.
+/// The message that follows from `source`, as it is written. `left` messages may follow from it.
 fn follow_up(
     outlet: &Destination,
     publication: &Publication,

@@ -25,7 +25,7 @@ pub(crate) enum Write {
     },
     /// Hold a message until it is due.
     Later(Later),
-    /// Write it later, by way of an outbox that may hold so many.
+    /// Write it later, by way of an outbox that may hold `max` entries.
     Outbox {
         key: String,
         max: u64,
@@ -57,7 +57,7 @@ impl Write {
         })
     }
 
-    /// The key that it writes or reads; a channel is none.
+    /// The key that it writes or reads; a channel has no key.
     pub(crate) fn key(&self) -> Option<&str> {
         match self {
             Self::Append { key, .. }

@@ -1,8 +1,8 @@
 //! The list of the queues that hosts serve or served lately, of all queues of a server.
 //!
 //! It is the sorted set [`QUEUES`]: a description of a queue, and when a host last served it, by the clock of
-//! Redis. Every host adds its own queue again and again. What was not served for [`KEPT`] goes, and so does
-//! what was not served for the longest time where there are more than [`QUEUES_MAX`].
+//! Redis. Every host adds its own queue again and again. A queue that was not served for [`KEPT`] goes, and so does the
+//! one that was not served for the longest time where there are more than [`QUEUES_MAX`].
 //!
 //! - [`overview`]: what queues hold, which hosts serve them, and what stops them.
 //! - [`trace`]: what Redis knows of one message.

@@ -24,7 +24,8 @@ declared! {
                     label -> &'static str) {
         /// No host says that it serves the queue.
         Unserved = "no hosts",
-        /// A host runs no handler until somebody mends it: its breaker is open, or no instance can be made.
+        /// A host runs no handler until an operator repairs it: its breaker is open, or no instance can be
+        /// made.
         Stopped = "stopped",
         /// A host is not ready for another reason.
         NotReady = "not ready",
@@ -127,7 +128,7 @@ pub async fn queues(connector: &Connector, pattern: Option<&str>) -> Result<Vec<
     Ok(seen.collect().await)
 }
 
-/// One queue as it is now, with its hosts. What cannot be read is left out, and said.
+/// One queue as it is now, with its hosts. A queue that cannot be read is left out, and reported.
 pub async fn look(link: &Arc<Link>, queue: &Listed) -> (QueueSeen, Vec<HostSeen>, Report) {
     let store = Store::sharing(Arc::clone(link), &queue.queue);
     let mut problem = None;

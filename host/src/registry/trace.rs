@@ -127,8 +127,8 @@ pub struct Trace {
     pub problems: Vec<String>,
 }
 
-/// Look for a message in these queues, in at most so many of the newest entries of each key.
-/// What cannot be read is said in the result.
+/// Look for a message in these queues, in at most the `newest` newest entries of each key.
+/// A key that cannot be read is named in the result.
 pub async fn trace(connector: &Connector, queues: &[Listed], id: &str, newest: usize) -> Trace {
     let mut search = Search {
         link: Arc::new(connector.link("trace")),
@@ -327,7 +327,7 @@ impl Search {
         Ok(())
     }
 
-    /// The records of a message, which holds these itself. Without the right to ask, there are none.
+    /// The records of a message, which holds these itself. Without the right to ask, the result is empty.
     async fn journal(
         &self,
         journal: &str,

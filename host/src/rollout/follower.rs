@@ -365,15 +365,15 @@ pub struct HostSeen {
     /// Attempts that run now.
     #[serde(default)]
     pub in_flight: u64,
-    /// How long attempts took lately on average, in milliseconds; `None` = there were none.
+    /// How long attempts took lately on average, in milliseconds; `None` = no attempts.
     #[serde(default)]
     pub run_ms: Option<f64>,
-    /// What 99 of 100 attempts lately did not exceed, in milliseconds; `None` = there were none.
+    /// The time that 99 of 100 attempts lately did not exceed, in milliseconds; `None` = no attempts.
     #[serde(default)]
     pub run_p99_ms: Option<f64>,
     /// The reasons why the host is not ready; empty = it is ready.
     pub not_ready: Vec<String>,
-    /// The live settings that the host goes by; empty if it is too old to say them.
+    /// The live settings that the host uses; empty if it is too old to say them.
     #[serde(default)]
     pub rules: Vec<ActiveRule>,
     /// Why the host ignores rules that it has read.
@@ -390,7 +390,7 @@ impl HostSeen {
         hosts.filter_map(Result::ok).collect()
     }
 
-    /// `ready`; `stopped` if the host runs no handler until somebody mends it; else `not ready`.
+    /// `ready`; `stopped` if the host runs no handler until an operator repairs it; else `not ready`.
     pub fn state(&self) -> &'static str {
         // The label of the cause comes first.
         let stopped = |reason: &String| reason.split(':').next() == Some(Cause::Handler.label());

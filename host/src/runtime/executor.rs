@@ -96,12 +96,12 @@ pub(super) fn start<H: Handler>(
 }
 
 impl Shared {
-    /// So many slots, none of which is cancelled or runs anything.
+    /// `concurrency` slots, none of which is cancelled or runs anything.
     pub(super) fn idle_slots(concurrency: usize) -> Box<[SlotState]> {
         (0..concurrency).map(|_| SlotState::default()).collect()
     }
 
-    /// Tell every slot that the host stops.
+    /// Notify every slot that the host stops.
     pub(super) fn cancel(&self) {
         for slot in &self.slots {
             slot.cancelled.store(true, Ordering::Relaxed);

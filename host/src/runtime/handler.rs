@@ -85,7 +85,7 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
-/// What a slot tells the driver.
+/// The events that a slot sends to the driver.
 #[derive(Debug)]
 pub enum SlotEvent {
     /// An event of the ledger.

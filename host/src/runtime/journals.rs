@@ -79,7 +79,7 @@ pub(super) async fn end(session: &Session, message: &Message, number: u32, is_ac
     if !is_acked {
         return;
     }
-    // Where Redis does not answer, nobody is told.
+    // Where Redis does not answer, nothing is logged.
     let unused = timeout(LOOK_MAX, session.unused(number > 1)).await;
     let unused = unused.ok().and_then(Result::ok).unwrap_or_default();
     if !unused.is_empty() {

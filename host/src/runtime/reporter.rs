@@ -594,7 +594,7 @@ impl Reporter {
         }
     }
 
-    /// What stays in outboxes when this host ends.
+    /// The entries that stay in outboxes when this host ends.
     pub(super) fn left_in_outboxes(&self, messages: u64) {
         if messages > 0 {
             warn!(

@@ -26,7 +26,7 @@ use crate::telemetry::metrics::CanaryDecision;
 /// When this many different messages have made the host panic on a version, that version stops.
 const PANICS_MAX: usize = 3;
 
-/// The changes of the versions, one after the other. Without versions there are none.
+/// The changes of the versions, one after the other. Without versions there are no changes.
 pub(super) struct Changes(Option<watch::Receiver<u64>>);
 
 impl Changes {
@@ -413,7 +413,7 @@ impl RolloutMonitor {
     }
 }
 
-/// Tells messages apart. A list gives a message that comes back another delivery id, but the message
+/// Distinguishes messages. A list gives a message that comes back another delivery id, but the message
 /// keeps its own id.
 fn message_hash(job: &Job) -> DeliveryId {
     DeliveryId(FxBuildHasher.hash_one(&*job.claim.message.id).into())

@@ -21,7 +21,7 @@ use crate::telemetry::otlp::tracer::{About, Begun, Ended, Tracer};
 pub struct Sandboxed {
     versions: Arc<Versions>,
     batching: Batching,
-    /// Records the attempts; `None` = nobody does.
+    /// Records the attempts; `None` = they are not recorded.
     tracer: Option<Tracer>,
 }
 

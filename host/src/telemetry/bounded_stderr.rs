@@ -6,8 +6,8 @@
 //!
 //! No write blocks, also where other processes write to the same pipe and fill it in the meantime: pipes
 //! and sockets take `RWF_NOWAIT`, and a terminal is opened again for this process alone
-//! ([`own_terminal`]). What cannot do that is asked for room first: files, which have room; pipes before
-//! Linux 6.4; and the terminal of another user.
+//! ([`own_terminal`]). A file that cannot do that is asked for room first: files, which have room; pipes
+//! before Linux 6.4; and the terminal of another user.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
@@ -27,7 +27,7 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 /// A reader that is always slow costs [`WAIT_MAX`] in each period.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// A pipe with any room takes so many bytes without blocking: `PIPE_BUF` of Linux.
+/// A pipe with any room takes this number of bytes without blocking: `PIPE_BUF` of Linux.
 const CHUNK: usize = 4096;
 
 /// The state of a reader, shared by all its writers.
@@ -212,7 +212,7 @@ mod tests {
         let reader = Reader::new();
         let taken = fill(&out, &reader, b"a line\n");
         assert!(taken > 0);
-        // From now on nobody waits.
+        // From now on no writer waits.
         let begun = Instant::now();
         for _ in 0..1_000 {
             let mut writer = BoundedWriter::new(out.try_clone().unwrap(), &reader);

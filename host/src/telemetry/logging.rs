@@ -159,7 +159,7 @@ impl Throttle {
         Self::bursts(interval, 1)
     }
 
-    /// So many lines of a kind per `interval`.
+    /// `burst` lines of a kind per `interval`.
     pub fn bursts(interval: Duration, burst: u32) -> Self {
         Self {
             interval,

@@ -14,7 +14,7 @@ use crate::redis::Error;
 use crate::registry::overview::{self, QueueSeen};
 use crate::telemetry::wall_clock_ms;
 
-/// How often the queues are looked at although nobody asks.
+/// How often the queues are looked at although no page asks.
 const EVERY: Duration = Duration::from_secs(15);
 /// An answer this old is good enough.
 const FRESH: Duration = Duration::from_secs(3);

@@ -6,7 +6,7 @@
 //! - `report`: how much outboxes hold.
 //!
 //! An outbox outlives the hosts and the configuration that filled it: what was acknowledged is published.
-//! The set of the destinations tells every host of the queue which outboxes there are.
+//! The set of the destinations shows every host of the queue which outboxes there are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ pub struct Relayed {
     pub blocked: u64,
     /// Messages in all outboxes.
     pub left: u64,
-    /// What was there when the queue was told to hurry is relayed, or cannot be relayed now.
+    /// The entries that were there when the queue was asked to hurry are relayed, or cannot be relayed now.
     pub is_done: bool,
 }
 

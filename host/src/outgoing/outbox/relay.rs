@@ -12,7 +12,7 @@
 //!
 //! | the host dies, stands still, or loses an answer | left | what happens |
 //! |---|---|---|
-//! | before it writes | the outbox | another host relays; what this one writes later is skipped |
+//! | before it writes | the outbox | another host relays; the later writes of this one are skipped |
 //! | between the write and its answer | the outbox, and the mark | it is written again, and skipped |
 //! | between the write and the removal | the same | the same; then it is removed |
 //! | after the removal | nothing | nothing |
@@ -50,7 +50,7 @@ const PAUSES: Backoff = Backoff {
     max: Duration::from_secs(5),
     jitter: 0.2,
 };
-/// After so many tries in a row to reach the server of the queue, a host that drains waits no longer.
+/// After this number of tries in a row to reach the server of the queue, a host that drains waits no longer.
 const TRIES_MAX: u32 = 5;
 /// How often a destination that refuses is mentioned.
 const WARN_EVERY: Duration = Duration::from_secs(60);
@@ -73,7 +73,7 @@ pub(super) struct Outbox {
     wake: Notify,
     /// The host drains: do not pause.
     hurry: Notify,
-    /// How often the relay was told to hurry; up to which of these it has seen the end of the outbox; and in
+    /// How often the relay was asked to hurry; up to which of these it has seen the end of the outbox; and in
     /// which of these it failed last.
     hurries: AtomicU64,
     ended: AtomicU64,
@@ -113,7 +113,7 @@ impl Outbox {
         self.hurry.notify_one();
     }
 
-    /// Whether what was there when it was told to hurry is relayed, or cannot be relayed now.
+    /// Whether the entries that were there when it was asked to hurry are relayed, or cannot be relayed now.
     pub(super) fn is_done(&self) -> bool {
         let hurries = self.hurries.load(Ordering::Acquire);
         let reached = |at: &AtomicU64| at.load(Ordering::Acquire) >= hurries;
@@ -144,7 +144,7 @@ pub(super) async fn relay(outbox: Arc<Outbox>, link: Arc<Link>, counts: Arc<Coun
         let refusal = match run(&outbox, &link, &counts, &mut void).await {
             Ok(run) => {
                 if goal.0 != hurries {
-                    // What others add from now on is theirs.
+                    // Entries that others add from now on are theirs.
                     goal = (hurries, run.read_ms);
                 }
                 if run.written > 0 {
@@ -295,7 +295,7 @@ async fn run(
     let left = head.length.saturating_sub(removed);
     outbox.length.store(left, Ordering::Relaxed);
     run.relayed_ms = mark_ms;
-    // What stands behind a refused entry is not relayed.
+    // The entries behind a refused entry are not relayed.
     run.is_all &=
         run.refusal.is_none() && parse_entry_id(&last).is_some_and(|(last, _)| mark_id >= last);
     Ok(run)

@@ -8,7 +8,7 @@
 //! when such requests have succeeded. If one fails again, the next pause is longer.
 //!
 //! A missing group is such a failure as well: another host may have made it again by the time of the
-//! probe. So whoever met it takes back what this host holds before anything is sent again.
+//! probe. So the request that met it takes back what this host holds before anything is sent again.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -190,7 +190,7 @@ impl Connection {
     }
 }
 
-/// The pause after so many failures in a row.
+/// The pause after this number of failures in a row.
 pub(super) fn pause(failures: u32, random: f64) -> Duration {
     let longest = PAUSES.delay(failures, 0.0);
     longest.mul_f64(0.5 + random / 2.0)

@@ -1,7 +1,7 @@
 //! Requests that neither read nor settle: taking what is due, looking for orphans, and at the backlog.
 //!
-//! Each needs keys and rights of its own. If Redis refuses one of them until somebody changes something, only
-//! that one pauses, and the host says so. Reading and settling go on.
+//! Each needs keys and rights of its own. If Redis refuses one of them until an operator changes something,
+//! only that one pauses, and the host says so. Reading and settling go on.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -99,7 +99,7 @@ pub struct Driver {
     empty_deadline: Option<Time>,
     /// `--until-empty` has timed out.
     timed_out: bool,
-    /// All is settled: what waits in outboxes is relayed, before the host ends.
+    /// All is settled: the entries of outboxes are relayed, before the host ends.
     is_relaying: bool,
 }
 
@@ -185,7 +185,7 @@ impl Driver {
         let mut control_open = true;
         let mut changes = self.monitor.changes();
         if self.ledger.is_paused() {
-            // It reads nothing, and that is what it was told.
+            // It reads nothing, because it is paused.
             self.reporter.paused(true);
             self.reporter.health.clear(Cause::Starting);
             info!("ready, and paused");
@@ -232,7 +232,7 @@ impl Driver {
             while let Ok(completion) = self.completions.try_recv() {
                 self.on_completion(completion);
             }
-            // So do other events, even those that nobody woke this loop for.
+            // So do other events, even those that did not wake this loop.
             self.slot_events.take(&mut slot_events);
             let now = self.clock.now();
             for event in slot_events.drain(..) {
@@ -338,7 +338,7 @@ impl Driver {
         }
     }
 
-    /// Whether what was acknowledged is relayed to other slots, as far as it can be now. What is left stays in
+    /// Whether what was acknowledged is relayed to other slots, as far as it can be now. An entry that is left stays in
     /// its outbox, for any host of the queue.
     fn outboxes_are_done(&mut self, now: Time) -> bool {
         if !std::mem::replace(&mut self.is_relaying, true) {

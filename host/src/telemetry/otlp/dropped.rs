@@ -20,7 +20,7 @@ declared! {
 
 static DROPPED: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
 
-/// So many spans, lines or sets of metrics were dropped.
+/// `n` spans, lines or sets of metrics were dropped.
 pub(super) fn add(signal: Signal, n: u64) {
     DROPPED[signal as usize].fetch_add(n, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! What is queued goes to the collector in batches. Everything here runs on a thread of its own.
+//! Queued items go to the collector in batches. Everything here runs on a thread of its own.
 
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ impl Exporter {
                 fill(&mut batch, &mut queue);
             }
             if batch.is_empty() {
-                // The host ends, or nobody can queue anything any more.
+                // The host ends, or nothing can be queued any more.
                 return;
             }
             let records = batch.len() as u64;

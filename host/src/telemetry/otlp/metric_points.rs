@@ -1,5 +1,5 @@
-//! The metrics of a host as the protocol has them, read from the text of `/metrics`: what is declared once is
-//! the same in both.
+//! The metrics of a host as the protocol has them, read from the text of `/metrics`: a metric is declared once,
+//! and is the same in both.
 
 use std::collections::BTreeMap;
 
@@ -234,7 +234,7 @@ mod tests {
         let metrics = Metrics::new("orders", Some("billing"));
         let exported = exported(&metrics);
         for declared in &metrics.declared {
-            // What rules count has no series before there is a rule.
+            // The counts of rules have no series before there is a rule.
             if declared.name.contains("http_request") {
                 continue;
             }

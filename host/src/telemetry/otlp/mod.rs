@@ -4,8 +4,8 @@
 //! attempts, log lines --bounded queues--> a thread of its own --requests--> collector
 //! ```
 //!
-//! Nothing waits for a collector. What the queues do not hold is dropped and counted ([`dropped`]), and a host
-//! that ends sends what is left for at most [`CLOSE_MAX`].
+//! Nothing waits for a collector. Items that the queues do not hold are dropped and counted ([`dropped`]), and
+//! a host that ends sends the rest for at most [`CLOSE_MAX`].
 //!
 //! - [`tracer`]: which attempts are recorded, and where in their trace. `span`: spans as they are sent.
 //! - [`log_layer`]: log lines. `metric_points`: the metrics, read from the text of `/metrics`.
@@ -182,7 +182,7 @@ impl Telemetry {
                 }
             });
             runtime.shutdown_background();
-            // Nobody may wait for it any more.
+            // Perhaps no task waits for it any more.
             let _is_heard = end.send(()).is_ok();
         };
         let thread = std::thread::Builder::new().name("hostler-telemetry".to_owned());

@@ -26,7 +26,7 @@ const SAMPLED: u32 = 1;
 /// The span of an attempt, and those of its steps.
 pub(super) fn spans(recorded: &Recorded) -> impl Iterator<Item = Span> {
     let steps = recorded.steps.kept.iter();
-    // What an attempt publishes happens with its ack only.
+    // The messages of an attempt are published with its ack only.
     let is_acked = recorded.outcome.is_none_or(|outcome| outcome == "ack");
     let happened = steps
         .filter(move |step| is_acked || !matches!(step.kind, StepKind::Publish { .. }))

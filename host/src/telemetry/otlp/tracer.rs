@@ -1,4 +1,4 @@
-//! The span of each attempt: whether it is recorded, its place in the trace, and what is told of it.
+//! The span of each attempt: whether it is recorded, its place in the trace, and its attributes.
 //!
 //! Nothing is allocated for an attempt that is not recorded.
 
@@ -178,7 +178,7 @@ impl Tracer {
         }
     }
 
-    /// An attempt at this message begins. Whoever sent it decides whether it is recorded; without a trace the
+    /// An attempt at this message begins. Its sender decides whether it is recorded; without a trace the
     /// sampler does.
     pub fn begin(&self, message: &Message) -> Begun {
         let span_id = fastrand::u64(1..);
@@ -187,7 +187,7 @@ impl Tracer {
                 Begun::record(parent.with_span(span_id), Some(parent), Vec::new())
             }
             Some(_) => Begun::default(),
-            // Nobody records anything: then nobody needs to be told so.
+            // Nothing is recorded: then no message needs to say so.
             None if self.sampler.below == 0 => Begun::default(),
             None => {
                 let trace_id = own_trace(message);

@@ -24,11 +24,11 @@ use crate::telemetry::health::Cause;
 /// How long a fetch waits at most. A short wait does not hold up a host that stops although its fetch
 /// cannot be interrupted, and a lease is never much older than its claim.
 const FETCH_WAIT_MAX: Duration = Duration::from_secs(2);
-/// A fetch asks for another part if the last one brought at least so many messages, and it may bring as many
+/// A fetch asks for another part if the last one brought at least this number of messages, and it may bring as many
 /// again: there are probably more.
 const PART_MIN: usize = 64;
 
-/// At most so many new messages, after at most this wait.
+/// At most this number of new messages, after at most this wait.
 #[derive(Debug)]
 pub(super) struct Fetch {
     pub(super) want: usize,
@@ -135,7 +135,7 @@ struct Part<F: Future> {
     answer: Pin<Box<MaybeDone<F>>>,
 }
 
-/// At most so many due deliveries.
+/// At most this number of due deliveries.
 #[derive(Debug)]
 pub(super) struct Due(usize);
 
@@ -179,7 +179,7 @@ impl Ask for Due {
     }
 }
 
-/// At most so many orphans, except those that this host holds.
+/// At most this number of orphans, except those that this host holds.
 #[derive(Debug)]
 pub(super) struct Orphans {
     max: usize,

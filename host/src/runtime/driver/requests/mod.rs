@@ -1,7 +1,7 @@
 //! The requests to the queue. Each kind is a type that implements [`Ask`], with a line in the table below: when it is
 //! sent, how its worker asks, and what its answer changes.
 //!
-//! What the ledger asks for waits here until a worker is free: so batches grow with the load, and a single message
+//! A request of the ledger waits here until a worker is free: so batches grow with the load, and a single message
 //! waits for nothing. The deliveries that the ledger holds bound what waits.
 
 mod claims;
@@ -296,8 +296,8 @@ impl Driver {
         }
     }
 
-    /// While Redis is away nothing is settled: a new group must hold the delivery again, and hostler
-    /// could not tell what was settled there. An at-most-once queue asks nothing of Redis for this.
+    /// While Redis is away nothing is settled: a new group must hold the delivery again, and hostler could not know
+    /// what was settled there. An at-most-once queue asks nothing of Redis for this.
     fn may_settle(&self) -> bool {
         self.connection.is_online() || self.queue.guarantee() == Guarantee::AtMostOnce
     }

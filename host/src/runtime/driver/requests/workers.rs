@@ -150,7 +150,7 @@ impl Worker {
         }
     }
 
-    /// Tell the driver the result. `None`: the host is ending.
+    /// Send the result to the driver. `None`: the host is ending.
     pub(super) async fn complete<R: Listed>(
         &self,
         sent: Time,
