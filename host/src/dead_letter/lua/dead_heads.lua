@@ -18,7 +18,7 @@ while #found < tonumber(ARGV[4]) and bytes < tonumber(ARGV[5]) do
     local kept, seen = {}, {}
     for i = 1, #entry[2], 2 do
       local name = string.lower(string.sub(entry[2][i], 1, 64))
-      -- A reader keeps about so much of each name and value beside its bytes.
+      -- A reader keeps about 96 bytes for each name and value beside its own bytes.
       bytes = bytes + #entry[2][i] + #entry[2][i + 1] + 192
       if wanted[name] and not seen[name] then
         seen[name] = true

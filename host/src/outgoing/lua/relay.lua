@@ -1,4 +1,4 @@
--- Write entries of an outbox to their destination, each once and in order, whoever relays them and how
+-- Write entries of an outbox to their destination, each once and in order, whichever host relays them and how
 -- often.
 --
 -- KEYS  1 the last entry that was written from each outbox (hash), then the keys that are written

@@ -1,4 +1,4 @@
--- Say what this host goes by, and learn what all hosts of the queue go by.
+-- Write the terms of this host, and learn those of all hosts of the queue.
 --
 -- KEYS  1 terms of the hosts, 2 recovery set of a reliable list, if there is one; its member with the score
 --       inf is the queue that it belongs to
@@ -7,7 +7,7 @@
 -- reply { largest idle time, ms, smallest, 1 if all go by the same recovery set else 0, another queue that
 --       the recovery set belongs to ('' = none) }
 --
--- An empty recovery set that has expired belongs to nobody: only the first call makes it.
+-- An empty recovery set that has expired belongs to no queue: only the first call makes it.
 -- Atomicity: of two queues with one recovery set, the first one owns it. It adds a few bytes for each
 -- host, and runs out of memory as well: else other hosts could not know what protects a message.
 -- A repeat says the same again.

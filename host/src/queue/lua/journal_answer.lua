@@ -1,4 +1,4 @@
--- Write the answer to a call in the place of its intent, or remove the intent: whoever owns the delivery by now.
+-- Write the answer to a call in the place of its intent, or remove the intent: whichever host owns the delivery by now.
 --
 -- KEYS  1 journals of the group (sorted set, see `journals`), 2 journal of the delivery (hash)
 -- ARGV  1 id of the delivery, 2 number of the record, 3 its intent, 4 the answer ('' = remove the intent), 5 how many bytes

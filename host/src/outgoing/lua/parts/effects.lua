@@ -49,7 +49,7 @@ local function writes(at)
   out.expected = expected
   return out, at
 end
--- Whether a value that was read is another one now: 'changed'; or why that cannot be told. nil: none is.
+-- Whether a value that was read is another one now: 'changed'; or why that cannot be known. nil: no value is.
 local function changed(all)
   for _, value in ipairs(all.expected) do
     if not redis.acl_check_cmd('GET', value.key) or not redis.acl_check_cmd('STRLEN', value.key) then
@@ -90,8 +90,8 @@ local function refusal(all, written)
   end
 end
 -- Write all but the first `written`, which an earlier try has written. nil: done; else why the next one failed,
--- and how many are written by now. Not every cause can be asked for: what is written stays, so the next try must
--- go on behind it.
+-- and how many are written by now. Not every cause can be asked for: effects that are written stay, so the next
+-- try must go on behind it.
 local function write_all(all, written)
   for i = written + 1, #all do
     local reply = redis.pcall(unpack(all[i].command))

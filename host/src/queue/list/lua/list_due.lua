@@ -41,7 +41,8 @@ if KEYS[5] and #claims > 0 and ARGV[6] ~= '0' then
   redis.call('PEXPIRE', KEYS[5], ARGV[6])
 end
 if #claims == 0 then
-  -- A retry list of another type is passed over where values are claimed: it is told here.
+  -- A retry list of another type is passed over where values are claimed: this command reports
+  -- it.
   redis.call('LLEN', KEYS[4])
 end
 return { unknown, claims, wait(KEYS[1]) }

@@ -8,8 +8,8 @@
 -- reply { 1 if this instance was unknown, or others evicted it, else 0; one word per delivery:
 --       done | unsure (ask again with its entry) | stolen }
 --
--- Without its entry, a delivery is known to be held by its record in the recovery set; or, where
--- there is none, because nobody takes anything from an instance before evicting it.
+-- Without its entry, a delivery is known to be held by its record in the recovery set; or, without a
+-- record, because no host takes anything from an instance before evicting it.
 -- Atomicity: checked and written in one go. It adds little memory, so it runs out of memory as well.
 -- A repeat writes the same again.
 local seen = redis.call('ZSCORE', KEYS[3], ARGV[1])

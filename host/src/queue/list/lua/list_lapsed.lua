@@ -7,10 +7,10 @@
 --       from the one that was seen longest ago
 -- reply { names of instances, how many to pass over in the next call }
 --
--- These are the instances that were not seen for so long and hold something, whatever their name. With a
+-- These are the instances that were not seen for the idle time and hold something, whatever their name. With a
 -- recovery set also those with a record that is too old; and all of them where their processing lists
--- together hold more than it records (it has expired, or somebody deleted it).
--- A time ahead of the clock is from before somebody set the clock back: it counts from now.
+-- together hold more than it records (it has expired, or was deleted).
+-- A time ahead of the clock is from before the clock was set back: it counts from now.
 -- It reads processing lists that are not among KEYS: all are in the slot of KEYS[1].
 -- Atomicity: it writes times only, of members that are there: so it runs out of memory as well.
 -- A repeat asks again.

@@ -8,7 +8,7 @@
 -- reply per orphan { its entry on the processing list (token .. value), starts charged to it by the
 --       instance ('' = none recorded), idle ms }
 --
--- An entry without a record waits until its instance was not seen for so long. Meanwhile it gets a record, as
+-- An entry without a record waits until its instance was not seen for the idle time. Meanwhile it gets a record, as
 -- claimed now, so that an expired recovery set strands nothing. While some hosts go without the recovery set,
 -- their instances alone say whether they live: an entry gets no record, and a record does not suffice. A
 -- record without an entry goes.

@@ -10,10 +10,10 @@
 -- reply one word per orphan: done | gone (somebody else took it, settled it or renewed it)
 --
 -- Compare and move: an entry is taken only while it is there, with the same starts, and idle. So
--- each is taken once, however many instances scan. An instance that was not seen for so long is evicted
--- first (score 0): if it lives, and goes without a recovery set, it learns that at its next renewal. Its hash of starts marks what was
--- taken from it, until the instance is forgotten: so, after a lost reply, it can tell what it has
--- settled itself from what others took.
+-- each is taken once, however many instances scan. An instance that was not seen for the idle time is evicted first
+-- (score 0): if it lives, and goes without a recovery set, it learns that at its next renewal. Its hash of starts marks
+-- what was taken from it, until the instance is forgotten: so, after a lost reply, it can distinguish the deliveries
+-- that it has settled itself from those that others took.
 -- Atomicity: on the processing list here before it leaves the one there. It only adds the
 -- memory of the mark and of new headers, so it runs out of memory as well.
 -- A repeat finds them taken: gone; they are on this instance's processing list, and found there.

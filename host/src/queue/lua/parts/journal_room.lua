@@ -1,4 +1,4 @@
--- Part, after `time` and `journals`: room for so many bytes more in the journal of a message, and the bytes themselves.
+-- Part, after `time` and `journals`: room for `bytes` more bytes in the journal of a message, and the bytes themselves.
 -- 'full' = the journal has `most` bytes, 'queue-full' = those of the queue have `most_of_all`.
 local function no_room(index, journal, bytes, most, most_of_all)
   if (tonumber(redis.call('HGET', journal, 'bytes')) or 0) + bytes > most then

@@ -35,7 +35,7 @@ while at <= #ARGV do
 end
 -- Who owns what is asked for all deliveries first: that fails if the group was made again.
 local words = obstacles(ids, counts)
--- What is acknowledged with effects is noted: asked for before the first write, too.
+-- A delivery that is acknowledged with effects is noted: asked for before the first write, too.
 local noted
 local function may_note()
   if not redis.acl_check_cmd('GETRANGE', KEYS[2], '0', '-1')

@@ -7,7 +7,7 @@
 --       noted; then ids
 -- reply OK
 --
--- The next owner of such a delivery finds it gone although its lease lasts. The note tells it why: else it would
+-- The next owner of such a delivery finds it gone although its lease lasts. The note says why: else it would
 -- take the delivery for lost, and bring it back; also one that is not pending now, because the consumer of its next
 -- owner was deleted. A record among the parked deliveries would do the same, and goes.
 -- Atomicity: only the first command can fail (no group, wrong type). A note that cannot be written is left out.

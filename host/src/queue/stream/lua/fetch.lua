@@ -1,12 +1,12 @@
--- Claim unread entries, of which nobody knows how large they are.
+-- Claim unread entries, whose sizes are not known.
 --
 -- KEYS  1 stream, 2 parked deliveries (sorted set: id -> due, epoch ms by this server's clock)
 -- ARGV  1 group, 2 consumer (self), 3 consumer of parked deliveries, 4 consumer that says that not all of
 --       them are pending, 5 at most how many, 6 after how many bytes of fields to stop
 -- reply an array of entries
 --
--- How large an entry is shows only when it is read. Small ones are read several at once; what is far
--- beyond the bytes then goes back: parked, due now, and without a start.
+-- How large an entry is shows only when it is read. Small ones are read several at once; entries far
+-- beyond the bytes then go back: parked, due now, and without a start.
 -- Atomicity: only the first command can fail (no group, wrong type), before anything is written. An entry
 -- that cannot be parked is kept.
 -- A repeat claims others: the entries of an earlier call are owned by this host.
@@ -23,7 +23,7 @@ while #out < room and bytes < limit do
     break
   end
   for _, entry in ipairs(read[1][2]) do
-    -- A host keeps about so much of each name and value beside its bytes.
+    -- A host keeps about 96 bytes for each name and value beside its own bytes.
     local id, size = entry[1], 96 * #entry[2]
     for _, part in ipairs(entry[2]) do
       size = size + #part

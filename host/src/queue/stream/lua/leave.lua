@@ -1,5 +1,5 @@
 -- Leave isolated suspects under this host's own name, idle long enough to be orphans. Parked, they
--- would lose the mark that tells other hosts to run them isolated.
+-- would lose the mark with which other hosts run them isolated.
 --
 -- KEYS  1 stream, 2 fences (sorted set: consumer -> number of a call)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 number of this call, 5 idle time to set,

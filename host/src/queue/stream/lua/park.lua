@@ -7,7 +7,8 @@
 --       have, count it keeps, delay in ms, whether this is a hold (0 | 1)
 -- reply one word per delivery (see `told`): done | gone | trimmed | stolen
 --
--- A hold is counted, once: a repeat is none. Where another host has parked the delivery with that count, it is not counted.
+-- A hold is counted, once: a repeat is not counted. Where another host has parked the delivery with that count, it is
+-- not counted.
 -- Atomicity: who owns what is asked for all deliveries first: that fails if the group was made again. Then
 -- the due times are written, by the only write that can fail (wrong type, out of memory).
 -- A repeat finds the delivery parked with the count to keep: done.
@@ -39,7 +40,7 @@ for i, id in ipairs(ids) do
     holds[#holds + 1] = id
   end
 end
--- What it holds was looked at before the first write.
+-- The holds were looked at before the first write.
 if #holds > 2 then
   redis.call(unpack(holds))
 end

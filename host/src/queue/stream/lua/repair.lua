@@ -10,8 +10,8 @@
 --
 -- If the stream is still there, the group goes on behind the last id that this host saw. If the stream is
 -- another one, because it was deleted and written anew, everything in it is unread. Producers may choose
--- ids, so ids alone do not tell: another stream has had fewer entries, or has another entry with that id.
--- A mark is a consumer that holds nothing. In a group without one (it is new, or somebody else made it)
+-- ids, so ids alone prove nothing: another stream has had fewer entries, or has another entry with that id.
+-- A mark is a consumer that holds nothing. In a group without one (it is new, or another client made it)
 -- parked deliveries may be missing: another consumer says so, until `park_again` has looked at each.
 -- It adds a few bytes for each group, and runs out of memory as well: nothing settles before.
 -- Atomicity: a group that this makes is marked before anybody reads from it. A repeat finds the group

@@ -50,7 +50,8 @@ while i <= #ids and bytes < limit do
     counts = { alike[1][4] }
   end
 end
--- How large they are shows only when they are claimed: what is beyond the bytes is parked again, and still due.
+-- How large they are shows only when they are claimed: entries beyond the bytes are parked again, and still
+-- due.
 local is_due = {}
 for j, id in ipairs(back) do
   is_due[id], counts[j] = true, counts[1]

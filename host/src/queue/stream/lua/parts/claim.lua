@@ -24,7 +24,7 @@ local function claim(owned, limit, ...)
       else
         claims[#claims + 1] = { entry[1], delivery[4], delivery[3], entry[2], held(set, entry[1]) }
         for _, part in ipairs(entry[2]) do
-          -- A host keeps about so much of each beside its bytes.
+          -- A host keeps about 96 bytes for each beside its own bytes.
           bytes = bytes + #part + 96
         end
       end
@@ -32,7 +32,7 @@ local function claim(owned, limit, ...)
   end
   return beyond
 end
--- The records of the claims in the set of parked deliveries come up after so many milliseconds. They stay until a
+-- The records of the claims in the set of parked deliveries come up after `ms` milliseconds. They stay until a
 -- renewal, a start or a settlement shows that the host knows the claim. If the answer is lost, and the group or the
 -- consumer with it, only the record knows the message. Orphans have one only if they were parked, and have not started
 -- since ('XX'): one that comes back from its record is no suspect.

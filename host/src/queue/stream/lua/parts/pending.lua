@@ -41,7 +41,7 @@ local function obstacle(id, count, other)
   local fits = not count or held[4] == tonumber(count) or held[4] == tonumber(other)
   return (held[2] ~= ARGV[2] or not fits) and 'stolen' or nil
 end
--- The obstacles of deliveries with these counts, false where there is none.
+-- The obstacles of deliveries with these counts, false where it has no obstacle.
 local function obstacles(ids, counts, others)
   look(ids, ARGV[2])
   local words = {}
@@ -88,7 +88,7 @@ local function hold(consumer, ids, words, counts, ...)
       table.insert(commands[count], id)
     end
   end
-  -- Where one command took them all, nobody needs to know which.
+  -- Where one command took them all, it does not matter which.
   local held, is_whole = {}, #order == 1
   for _, count in ipairs(order) do
     local command = commands[count]
