@@ -1,5 +1,5 @@
 //! The judge of a history. It knows what messages say, which faults there were, and what hostler promises;
-//! it knows nothing of hostler's code. Its words are those of Jepsen's checkers of queues: *lost*,
+//! it has no knowledge of hostler's code. Its words are those of Jepsen's checkers of queues: *lost*,
 //! *unexpected*, *duplicated*, *recovered*.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,7 +137,7 @@ pub struct Counts {
     pub lost: u64,
     /// Confirmed publishes that a fault of the server has destroyed.
     pub destroyed: u64,
-    /// Messages that came out though nobody, or nobody with success, has published them.
+    /// Messages that came out though no publisher, or none with success, has published them.
     pub unexpected: u64,
     /// Starts after an attempt that did not fail.
     pub duplicated: u64,
@@ -332,7 +332,7 @@ impl<'a> Judge<'a> {
             return;
         }
         if sent.published != Published::Ok {
-            // It may never have been there. What has started was there.
+            // It may never have been there. A message that has started was there.
             if starts(events).next().is_some() && !self.may_be_destroyed(number) {
                 self.judgement.counts.lost += 1;
                 let what = "it started, and left without a verdict";
@@ -560,7 +560,7 @@ impl<'a> Judge<'a> {
         let faults = self.history.faults.iter();
         let loses = faults.filter(|f| f.kind.interrupts()).count() as u64;
         let most = match settings.kind {
-            // Nobody keeps what a channel carries while nobody listens.
+            // A message of a channel is not kept while no subscriber listens.
             Kind::Channel if loses > 0 => u64::MAX,
             _ => loses * (held + UNCONFIRMED),
         };
@@ -771,7 +771,7 @@ impl<'a> Judge<'a> {
                 )),
             }
             let late = |event: &&Event| event.host == host && event.at_ms > drain.at_ms + SIGNAL_MS;
-            // A host of a queue at most once runs what it has in hand: nobody else has it.
+            // A host of a queue at most once runs what it has in hand: no other host has it.
             let hands_back = self.history.settings.kind.at_least_once();
             if hands_back
                 && !stopped

@@ -37,7 +37,7 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         if let Ok(pid) = i32::try_from(self.pid()) {
-            // It is our child and nobody has waited for it: the id is not somebody else's.
+            // It is our child, and it was not waited for: no other process has the id.
             kill(Pid::from_raw(pid), signal).unwrap_or_default();
         }
     }
@@ -59,7 +59,7 @@ pub struct Fleet {
     leaving: Vec<Process>,
     /// What guests have said.
     pub witness: Witness,
-    /// The hosts that were told to stop, and have.
+    /// The hosts that got a signal to stop, and have stopped.
     pub drains: Vec<Drain>,
     /// The hosts that ended by themselves.
     pub exits: Vec<Exit>,
@@ -132,7 +132,7 @@ impl Fleet {
         self.hosts.iter().all(|host| host.log.is_ready)
     }
 
-    /// Whether work goes on if one of them is killed: so many others are ready.
+    /// Whether work goes on if one of them is killed: enough others are ready.
     #[must_use]
     pub fn can_lose_one(&self) -> bool {
         let ready = self.hosts.iter().filter(|host| host.log.is_ready).count();
@@ -151,7 +151,7 @@ impl Fleet {
         self.bury(host)
     }
 
-    /// Tell a host to stop. Returns its number.
+    /// Signal a host to stop. Returns its number.
     pub fn drain(&mut self, place: usize, now_ms: u64) -> u16 {
         let mut host = self.hosts.swap_remove(place);
         host.signal(Signal::SIGTERM);
@@ -161,13 +161,13 @@ impl Fleet {
         number
     }
 
-    /// Whether a host that was told to stop still runs.
+    /// Whether a host that got a signal to stop still runs.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         !self.leaving.is_empty()
     }
 
-    /// Those that serve, and those that were told to stop and have not yet.
+    /// Those that serve, and those that got a signal to stop and have not stopped yet.
     pub fn all(&self) -> impl Iterator<Item = &Process> {
         self.hosts.iter().chain(&self.leaving)
     }
@@ -336,7 +336,7 @@ pub fn rss_kib(pid: u32) -> Option<u64> {
 /// How long the threads of processes have waited for a CPU.
 #[derive(Debug, Default)]
 pub struct Waits {
-    /// By thread: so many nanoseconds in all.
+    /// By thread: the nanoseconds in all.
     threads: HashMap<u32, u64>,
 }
 

@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// What the hosts of a run go by, as far as promises depend on it.
+/// The settings of the hosts of a run, as far as promises depend on them.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Settings {
     /// The kind of queue.
@@ -70,7 +70,7 @@ pub struct Settings {
     pub slope_kib: u64,
     /// How long the drain of the queue may take, in milliseconds.
     pub drain_queue_ms: u64,
-    /// Whether hosts abort at steps of a message's way: they are told to.
+    /// Whether hosts abort at steps of a message's way: a variable asks for it.
     pub aborts: bool,
     /// The most memory of the server, in KiB.
     pub redis_kib: u64,
@@ -137,11 +137,11 @@ pub enum FaultKind {
     HostAborts,
     /// A host stands still.
     StopHost,
-    /// The machine gives a process no CPU for a while: nobody has planned it.
+    /// The machine gives a process no CPU for a while: it is not in the plan.
     Starved,
-    /// A host is told to stop, and another one comes.
+    /// A host gets a signal to stop, and another one comes.
     DrainHost,
-    /// A host does not end its handlers in time when it is told to stop.
+    /// A host does not end its handlers in time when it gets a signal to stop.
     DrainTimeout,
     /// The server is killed, and started again.
     KillRedis,
@@ -159,7 +159,7 @@ pub enum FaultKind {
     CutReply,
     /// Nothing passes between hosts and server.
     BlackHole,
-    /// What was asked on the open connections comes late.
+    /// The requests on the open connections come late.
     Stall,
     /// Everything takes longer, in small pieces.
     SlowLink,
@@ -175,7 +175,7 @@ pub enum FaultKind {
     ClockJump,
     /// The handler is replaced.
     Swap,
-    /// The handler is replaced by a file that is none.
+    /// The handler is replaced by a file that is not a handler.
     BadSwap,
     /// A live setting changes.
     Policy,
@@ -305,12 +305,12 @@ impl Fault {
     }
 }
 
-/// A host that was told to stop.
+/// A host that got a signal to stop.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Drain {
     /// Which.
     pub host: u16,
-    /// When it was told.
+    /// When it got the signal.
     pub at_ms: u64,
     /// When it had ended.
     pub ended_ms: u64,
@@ -321,7 +321,7 @@ pub struct Drain {
     pub unstarted: bool,
 }
 
-/// A host that ended although nobody had told it to.
+/// A host that ended without a signal.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Exit {
     /// Which.
@@ -372,7 +372,7 @@ pub struct Harvest {
     pub dead: Vec<Dead>,
     /// The numbers of the messages that still waited, ran or were delayed.
     pub waiting: Vec<u32>,
-    /// Ids that nobody has published: of attempts, dead letters or messages that waited.
+    /// Ids that no publisher has sent: of attempts, dead letters or messages that waited.
     pub strangers: Vec<String>,
     /// The messages that the server still had, if it keeps those that are done.
     pub kept: Option<BTreeSet<u32>>,
@@ -385,7 +385,7 @@ pub struct Harvest {
 /// A run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct History {
-    /// What the hosts went by.
+    /// The settings of the hosts.
     pub settings: Settings,
     /// The messages, by number.
     pub messages: Vec<Sent>,
@@ -393,7 +393,7 @@ pub struct History {
     pub events: Vec<Event>,
     /// The faults.
     pub faults: Vec<Fault>,
-    /// The hosts that were told to stop.
+    /// The hosts that got a signal to stop.
     pub drains: Vec<Drain>,
     /// The hosts that ended by themselves.
     pub exits: Vec<Exit>,

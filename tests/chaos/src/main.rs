@@ -124,7 +124,7 @@ enum Command {
     Cells,
 }
 
-/// In a long run, one of so many runs is a storm.
+/// In a long run, one of this number of runs is a storm.
 const STORM_EVERY: u64 = 40;
 
 /// Where a long run stands.
@@ -137,7 +137,7 @@ struct State {
 }
 
 fn say(text: &str) {
-    // Whoever reads it may have gone.
+    // The reader may have gone.
     drop(writeln!(std::io::stdout(), "{text}"));
 }
 
@@ -238,7 +238,7 @@ fn cell_of(common: &Common, name: Option<&str>, seed: u64) -> Result<Cell> {
     }
 }
 
-/// Kill so many hosts while messages are published, instead of the faults of the plan.
+/// Kill `kills` hosts while messages are published, instead of the faults of the plan.
 fn kill_hosts(plan: &mut Plan, kills: u64) {
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let lasts = u64::from(plan.load.messages) * 1_000 / u64::from(plan.load.rate.max(1));

@@ -23,11 +23,11 @@ pub enum Before {
     Nothing,
     /// All messages, unread.
     Backlog,
-    /// All messages of a stream, read by so many consumers that are gone.
+    /// All messages of a stream, read by this number of consumers that are gone.
     Orphans(u32),
     /// All messages, due at one moment, soon after the hosts start.
     Delayed,
-    /// So many dead letters, beside the messages: they are replayed while hosts serve.
+    /// This number of dead letters, beside the messages: they are replayed while hosts serve.
     Dead(u32),
 }
 
@@ -584,7 +584,7 @@ impl Cell {
         );
         herd.load.hosts = 50;
         herd.load.concurrency = 2;
-        // So many hosts on few cores: a lease must outlast their start.
+        // 50 hosts on few cores: a lease must outlast their start.
         herd.load.min_idle_ms = 10_000;
         vec![
             herd,

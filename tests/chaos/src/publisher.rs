@@ -22,7 +22,7 @@ const TICKS: u32 = 20;
 /// The key of every queue.
 pub const QUEUE: &str = "orders";
 
-/// Publish these scripts, so many in a second, numbered from `first`. What became of each is sent on, in order.
+/// Publish these scripts, `rate` in a second, numbered from `first`. The result of each is sent on, in order.
 pub async fn publish(
     url: String,
     kind: Kind,
@@ -104,7 +104,7 @@ for n = tonumber(ARGV[2]), tonumber(ARGV[3]) do
   end
 end";
 
-/// Put so many messages with the same body where the hosts find them, numbered from 0: the server writes them
+/// Put `messages` messages with the same body where the hosts find them, numbered from 0: the server writes them
 /// itself. It is well.
 ///
 /// # Errors

@@ -39,11 +39,11 @@ const DRAIN_MS: u64 = 8_000;
 const EMPTY_MS: u64 = 60_000;
 /// How long hosts may take to be ready.
 const READY: Duration = Duration::from_secs(60);
-/// The size of the append-only file is kept for so long.
+/// The size of the append-only file is kept for this time.
 const KEPT_SIZES_MS: u64 = 4_000;
 /// How often processes are looked at, in milliseconds.
 const SAMPLE_MS: u64 = 1_000;
-/// A thread that has waited so long for a CPU, of the time between two looks, may miss a renewal of its leases.
+/// A thread that has waited this long for a CPU, of the time between two looks, may miss a renewal of its leases.
 const STARVED_MS: u64 = 300;
 /// How often a replay may be started.
 const MOST_REPLAYS: u32 = 20;
@@ -338,8 +338,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether all dead letters are back. A server that answers nobody for seconds ends a replay: then another one
-    /// goes on, as its operator would.
+    /// Whether all dead letters are back. A server that answers no client for seconds ends a replay: then another
+    /// one goes on, as its operator would.
     fn is_replayed(&mut self) -> Result<bool> {
         let Some(command) = &mut self.replaying else {
             return Ok(true);
@@ -494,7 +494,7 @@ impl World {
         STEPS[usize::try_from(turn).unwrap_or(0)]
     }
 
-    /// The value of the variable that tells the host its step, and a pass that the seed draws.
+    /// The value of the variable that gives the host its step, and a pass that the seed draws.
     fn abort_at(&self) -> String {
         let number = self.fleet.started();
         let (step, most) = self.step(number);
@@ -766,7 +766,7 @@ impl World {
                 Ok(raw) => backlog(raw, self.plan.load.kind).await,
                 Err(_) => None,
             };
-            // What is kept nowhere is over when nothing comes any more.
+            // A queue that keeps nothing is done when nothing comes any more.
             let is_quiet = self.plan.load.kind.at_least_once() || now > ends.1 + 1_500;
             if self.is_replayed()? && left == Some(0) && is_quiet {
                 return Ok(Some(now));
@@ -830,7 +830,7 @@ fn user(load: &Load) -> String {
         .replace("change-me", SECRET)
 }
 
-/// How long a queue of so many messages may take to be empty. A busy machine takes up to 10 ms for each, beside
+/// How long a queue of `messages` messages may take to be empty. A busy machine takes up to 10 ms for each, beside
 /// what its handlers wait; most have one attempt, some have several.
 fn drain_queue_ms(load: &Load, messages: usize) -> u64 {
     let slots = load.hosts as u64 * u64::from(load.concurrency);

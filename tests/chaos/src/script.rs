@@ -1,4 +1,4 @@
-//! What a message tells its handler to do at each attempt, in the language of the scripted guests.
+//! The instructions of a message for its handler at each attempt, in the language of the scripted guests.
 
 use fastrand::Rng;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Answer {
     /// It acknowledges.
     Ack,
-    /// It asks for another attempt, after so many milliseconds.
+    /// It asks for another attempt, after this number of milliseconds.
     Nack(u32),
     /// It drops the message.
     Drop,
@@ -117,7 +117,7 @@ impl Script {
         })
     }
 
-    /// What an attempt means for the message, if it gets to its end. What kills its host fails.
+    /// What an attempt means for the message, if it gets to its end. An attempt that kills its host fails.
     #[must_use]
     pub fn verdict(&self, attempt: u32) -> Verdict {
         match self.kills_host {
@@ -161,7 +161,7 @@ impl Script {
 /// Which scripts are drawn, and how long their attempts take.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Mix {
-    /// Attempts wait up to so many milliseconds.
+    /// Attempts wait up to this number of milliseconds.
     pub sleep_ms: u32,
     /// Whether handlers fail: nacks, drops, traps, loops and limits. Without, all acknowledge.
     pub fails: bool,
@@ -169,11 +169,11 @@ pub struct Mix {
     pub large: u32,
     /// Whether handlers say their version.
     pub says_version: bool,
-    /// One in so many messages kills its host at each start; 0 = none.
+    /// One in this number of messages kills its host at each start; 0 = none.
     pub killers: u32,
     /// Whether handlers that always fail, or run into a limit, are twenty times rarer: they take most of the time.
     pub brisk: bool,
-    /// Behind so many messages, attempts wait [`SLOW_MS`] longer; 0 = none does.
+    /// Behind this number of messages, attempts wait [`SLOW_MS`] longer; 0 = none does.
     pub slow_after: u32,
 }
 

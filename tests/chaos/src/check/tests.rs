@@ -273,7 +273,7 @@ fn i3_nothing_leaves_without_a_verdict() {
     };
     let judgement = breaks(Invariant::VerdictFirst, unanswered);
     assert_eq!(judgement.counts.lost, 1);
-    // Nor if nobody knows whether it was published.
+    // Nor if it is not known whether it was published.
     breaks(Invariant::VerdictFirst, |history| {
         unanswered(history);
         history.messages[0].published = Published::Unknown;

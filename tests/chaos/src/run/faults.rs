@@ -160,7 +160,7 @@ impl World {
             host,
             pick,
         });
-        // What is over at once is healed at once.
+        // A fault that is over at once is healed at once.
         self.heal(self.now_ms()).await
     }
 

@@ -9,7 +9,8 @@ use hostler_chaos::run::{Programs, run};
 use hostler_tests::guests::guest;
 use hostler_tests::host::binary;
 
-/// Run a healthy cell with a host that goes by another flag than the suite believes. What is broken then.
+/// Run a healthy cell with a host that has another flag than the suite believes. Returns the promises
+/// that it breaks.
 async fn broken_by(name: &str, value: &str) -> BTreeSet<Invariant> {
     let dir = tempfile::tempdir().unwrap();
     let wrapper = dir.path().join("hostler");
