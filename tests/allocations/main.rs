@@ -1,7 +1,7 @@
 //! How often memory is allocated for a message, from the read of its entry to its acknowledgement.
 //!
 //! A program of its own, because it counts every allocation of the process. The handler is a native no-op:
-//! what a component costs is measured by `hostler bench`.
+//! `hostler bench` measures the cost of a component.
 
 use std::alloc::System;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ async fn a_message_needs_few_allocations() {
     assert!(all >= 2 * MESSAGES);
 }
 
-/// Publish so many messages by a script, which takes few allocations of this process.
+/// Publish `messages` messages by a script, which takes few allocations of this process.
 async fn publish(raw: &RawRedis, messages: u64) {
     let script = "for _ = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', '_payload', ARGV[2]) end";
     let (count, body) = (messages.to_string(), "x".repeat(100));

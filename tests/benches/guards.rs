@@ -335,7 +335,7 @@ struct Handler {
 }
 
 /// A handler in Rust that acknowledges, as it was built for version 1.0.0 of the interface, with instances that
-/// serve so many messages.
+/// serve `reuse` messages.
 fn handler(reuse: u32) -> Handler {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/1.0.0/ack.wasm");
     let settings = Settings {

@@ -13,7 +13,7 @@ pub struct Look {
     pub pending: Vec<Pending>,
     /// The dead letters, in order.
     pub dead: Vec<DeadLetter>,
-    /// The ids that nobody has read yet.
+    /// The ids that no consumer has read yet.
     pub unread: Vec<String>,
     /// The ids that wait for their time.
     pub parked: Vec<String>,

@@ -172,8 +172,8 @@ impl Cluster {
     /// Move a slot to another node, key by key, while clients use it.
     ///
     /// All nodes agree on the owners before and after. A node may not have heard of the last move of a slot. If it
-    /// gets the slot back from an old message, the next owner deletes the keys of the slot: nodes tell each other
-    /// the owners by gossip, with epochs.
+    /// gets the slot back from an old message, the next owner deletes the keys of the slot: nodes learn the owners
+    /// from each other by gossip, with epochs.
     pub async fn migrate(&self, slot: u16, to: usize) {
         self.nodes_agree().await;
         let from = self.owner_of_slot(slot).await;

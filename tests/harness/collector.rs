@@ -148,7 +148,7 @@ fn locked(received: &Shared) -> MutexGuard<'_, Received> {
     received.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An attribute as text; empty if there is none.
+/// An attribute as text; empty if it is missing.
 pub fn attribute(attributes: &[KeyValue], key: &str) -> String {
     let found = attributes.iter().find(|attribute| attribute.key == key);
     let value = found.and_then(|found| found.value.clone()?.value);

@@ -119,12 +119,12 @@ impl Host {
         self.text("stdout")
     }
 
-    /// Wait until its stderr holds this text so often.
+    /// Wait until its stderr holds this text `times` times.
     pub fn says(&mut self, text: &str, times: usize) {
         self.wait_for(text, |host| host.stderr().matches(text).count() >= times);
     }
 
-    /// Wait until its stdout holds this text so often.
+    /// Wait until its stdout holds this text `times` times.
     pub fn prints(&mut self, text: &str, times: usize) {
         self.wait_for(text, |host| host.stdout().matches(text).count() >= times);
     }

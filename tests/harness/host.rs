@@ -70,7 +70,7 @@ pub struct HostOptions {
 impl HostOptions {
     /// The group `workers` of the stream `orders` on this server, with the guest `scripted`.
     pub fn new(server: &RedisServer) -> Self {
-        // What a crash may leave behind goes when the server goes.
+        // Files that a crash may leave behind go when the server goes.
         Self::at(&server.url()).directory(server.dir())
     }
 
@@ -194,7 +194,7 @@ impl HostOptions {
         let mut stdout = child.stdout.take().expect("stdout is a pipe");
         let printer = std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What came before a failure is what there is.
+            // The bytes before a failure are returned.
             drop(stdout.read_to_end(&mut bytes));
             String::from_utf8_lossy(&bytes).into_owned()
         });
@@ -205,7 +205,7 @@ impl HostOptions {
         }
     }
 
-    /// Start it with a pipe as its stderr that nobody reads, as long as what is returned is kept.
+    /// Start it with a pipe as its stderr that no process reads, as long as what is returned is kept.
     pub fn start_unread(&self) -> Child {
         self.start_into(Stdio::piped())
     }
@@ -289,7 +289,7 @@ impl Host {
         self.logs_times(message, 1).await;
     }
 
-    /// Wait until it has logged it so often.
+    /// Wait until it has logged it `times` times.
     pub async fn logs_times(&self, message: &str, times: usize) {
         let what = || format!("a host logs `{message}` {times} times:\n{}", self.tail());
         eventually_or(what, async || {
@@ -298,7 +298,7 @@ impl Host {
         .await;
     }
 
-    /// Wait until there were so many starts.
+    /// Wait until there were `times` starts.
     pub async fn starts(&self, times: usize) {
         let what = || format!("a host starts {times} handlers:\n{}", self.tail());
         eventually_or(what, async || {
@@ -348,7 +348,7 @@ impl Host {
     /// Send a signal.
     pub fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid()).expect("process ids are small");
-        // It is our child and nobody has waited for it: the id is not somebody else's.
+        // It is our child, and it was not waited for: no other process has the id.
         kill(Pid::from_raw(pid), signal).expect("a child can be signalled");
     }
 
@@ -378,13 +378,13 @@ impl Host {
         self.ended().await
     }
 
-    /// Tell it to stop (`SIGTERM`), and wait until it has.
+    /// Stop it (`SIGTERM`), and wait until it has stopped.
     pub async fn drain(self) -> Ended {
         self.signal(Signal::SIGTERM);
         self.ended().await
     }
 
-    /// Tell it to stop, and wait until it has, with exit code 0.
+    /// Stop it, and wait until it has stopped, with exit code 0.
     pub async fn drained(self) -> Ended {
         let ended = self.drain().await;
         ended.expect_code(0);

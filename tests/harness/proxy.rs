@@ -1,5 +1,6 @@
 //! A proxy between a host and its Redis that fails on demand: cuts, pauses, delays, small pieces,
-//! replies that end early, and requests that are changed on the way. Over Unix sockets or TCP; what is random comes from a seed.
+//! replies that end early, and requests that are changed on the way. Over Unix sockets or TCP; random choices come from
+//! a seed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,15 +25,15 @@ const CHUNK: usize = 16 * 1024;
 struct Weather {
     /// Nothing passes, in either direction; nothing is lost.
     paused: bool,
-    /// Whoever connects is hung up on.
+    /// New connections are closed at once.
     refusing: bool,
-    /// Each piece waits this long, plus up to so much more.
+    /// Each piece waits the first time, plus up to the second.
     delay: (Duration, Duration),
-    /// Pieces have 1 to so many bytes; 0 = as they come.
+    /// Pieces have 1 to this number of bytes; 0 = as they come.
     pieces: usize,
     /// Connections of an earlier era are closed.
     era: u64,
-    /// What the first so many connections ask is held back.
+    /// The requests of this number of first connections are held back.
     stalled: u64,
     /// How many bytes pass in a second, in each direction, all connections together; 0 = any number.
     rate: u64,
@@ -55,7 +56,7 @@ struct Trap {
 /// What happens to it.
 #[derive(Clone, Copy, Debug)]
 enum Effect {
-    /// Its reply is cut after so many bytes.
+    /// Its reply is cut after this number of bytes.
     Cut(u64),
     /// It is held back, with everything else.
     Pause,
@@ -164,7 +165,7 @@ impl Proxy {
         self.shared.weather.send_modify(|weather| weather.era += 1);
     }
 
-    /// Hang up on whoever connects from now on, or serve them again.
+    /// Close each connection that is made from now on, or serve them again.
     pub fn refuse(&self, refusing: bool) {
         self.change(|weather| weather.refusing = refusing);
     }
@@ -180,7 +181,7 @@ impl Proxy {
     }
 
     /// Hold back whatever the connections that are open now ask. New ones are served: a client that
-    /// gives one of those up is served at once, and what it had asked there comes late.
+    /// gives one of those up is served at once, and its earlier requests come late.
     pub fn stall(&self) {
         let open = self.connections();
         self.change(|weather| weather.stalled = open);
@@ -196,7 +197,7 @@ impl Proxy {
         self.change(|weather| weather.delay = (base, jitter));
     }
 
-    /// Pass so many bytes in a second, in each direction, all connections together: a slow link. 0 = any
+    /// Pass `rate` bytes in a second, in each direction, all connections together: a slow link. 0 = any
     /// number.
     pub fn throttle(&self, rate: u64) {
         self.change(|weather| weather.rate = rate);
@@ -207,10 +208,10 @@ impl Proxy {
         self.change(|weather| weather.pieces = most);
     }
 
-    /// Once: when a request with `needle` in it passes, let so many bytes of what the server then
-    /// says through, and close the connection. The server has carried the request out by then.
+    /// Once: when a request with `needle` in it passes, let `reply_bytes` bytes of the server's answer through, and
+    /// close the connection. The server has carried the request out by then.
     ///
-    /// What is still on its way to earlier requests on the same connection counts, too.
+    /// Answers that are still on their way to earlier requests on the same connection count, too.
     pub fn cut_reply(&self, needle: impl Into<Vec<u8>>, reply_bytes: u64) {
         self.set(needle, Effect::Cut(reply_bytes));
     }
@@ -231,7 +232,7 @@ impl Proxy {
         self.set(needle, Effect::Pause);
     }
 
-    /// Let the server read `to` wherever a request says `from`. What clients have asked before stays.
+    /// Let the server read `to` wherever a request says `from`. Requests that clients have sent before stay.
     pub fn rewrite(&self, from: impl Into<Vec<u8>>, to: impl Into<Vec<u8>>) {
         let mut rewrites = self.shared.rewrites();
         let mut all = (**rewrites).clone();

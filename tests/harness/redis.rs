@@ -154,7 +154,7 @@ pub fn documented_user(name: &str) -> String {
 /// one that was killed and comes back.
 const PORTS: Range<u16> = 10_000..32_000;
 
-/// A port that nobody listens on, and that this process has not handed out before.
+/// A port that no process listens on, and that this process has not handed out before.
 pub fn free_port() -> u16 {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     // Processes that run at the same time begin far from each other.
@@ -243,12 +243,12 @@ impl RedisServer {
     /// How many bytes that part has: to remember, for [`RedisServer::lose_power`].
     ///
     /// # Errors
-    /// There is none yet.
+    /// There is no such file yet.
     pub fn append_only_bytes(&self) -> std::io::Result<u64> {
         Ok(std::fs::metadata(self.append_only_file()?)?.len())
     }
 
-    /// Kill it, and cut its append-only file to so many bytes: what was not on the disk is lost.
+    /// Kill it, and cut its append-only file to `bytes` bytes: data that was not on the disk is lost.
     ///
     /// # Errors
     /// There is no such file.
@@ -548,7 +548,7 @@ pub async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
     eventually_or(|| what.to_owned(), condition).await;
 }
 
-/// The same; what to say of a failure is made when it is needed.
+/// The same; the text of a failure is made when it is needed.
 pub async fn eventually_or(what: impl Fn() -> String, mut condition: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     loop {
@@ -562,7 +562,7 @@ pub async fn eventually_or(what: impl Fn() -> String, mut condition: impl AsyncF
     }
 }
 
-/// How long to wait after a look that took so long: looks that run a program leave the cores to others.
+/// How long to wait after a look that took this time: looks that run a program leave the cores to others.
 pub fn pause_after(look: Duration) -> Duration {
     (2 * look).clamp(Duration::from_millis(5), Duration::from_millis(500))
 }

@@ -70,7 +70,7 @@ impl Skewed {
         self.write([0, ns]);
     }
 
-    /// Let the clock of that server be wrong by so many seconds.
+    /// Let the clock of that server be wrong by `seconds` seconds.
     ///
     /// # Panics
     ///
@@ -95,7 +95,7 @@ impl Skewed {
         self.library.with_file_name("clock")
     }
 
-    /// This host, with a clock that is wrong by so many hours.
+    /// This host, with a clock that is wrong by `hours` hours.
     #[must_use]
     pub fn turn(&self, host: HostOptions, hours: i64) -> HostOptions {
         let library = self.library.display().to_string();

@@ -1,4 +1,4 @@
-//! A command on a terminal of its own: what it draws, and what somebody types.
+//! A command on a terminal of its own: what it draws, and what a user types.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -47,7 +47,7 @@ impl Terminal {
             None => command.stdout(Stdio::from(other())),
         };
         let child = command.spawn().expect("the command can be started");
-        // Whoever reads sees the end when nobody holds the other side any more.
+        // The reader sees the end when no process holds the other side any more.
         drop(command);
         drop(pair.slave);
         let drawn = Arc::<Mutex<Vec<u8>>>::default();
@@ -98,7 +98,7 @@ impl Terminal {
         let begun = Instant::now();
         while !is_such(&self.text()) {
             let ended = self.child.try_wait().expect("it can be asked").is_some();
-            // What it drew last may still be on its way here.
+            // Its last output may still be on its way here.
             let is_late = ended && begun.elapsed() > Duration::from_secs(5);
             assert!(
                 !is_late && begun.elapsed() < PATIENCE,
@@ -143,7 +143,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Read until nobody draws any more.
+/// Read until no process draws any more.
 fn keep(mut screen: File, kept: &Mutex<Vec<u8>>) {
     let mut chunk = [0; 4096];
     while let Ok(length @ 1..) = screen.read(&mut chunk) {

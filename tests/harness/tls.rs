@@ -23,7 +23,7 @@ impl Drop for TlsFront {
 
 impl TlsFront {
     /// On a free port of the loopback, with a certificate for `localhost`. The certificate of its authority is
-    /// written to `ca`. What comes goes to this Unix socket, in plain bytes.
+    /// written to `ca`. Incoming data goes to this Unix socket, in plain bytes.
     ///
     /// # Errors
     /// No port is free.

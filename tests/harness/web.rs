@@ -276,7 +276,7 @@ async fn answer(stream: &mut TcpStream, target: &str, request: &Seen, is_away: b
             stream.write_all(head).await.ok()?;
             return None;
         }
-        // 20 bytes that a client which decodes would blow up are enough to see that nobody does.
+        // 20 bytes that a client which decodes would blow up are enough to see that no client does.
         "/gzip" => whole(200, "content-encoding: gzip\r\n", b"\x1f\x8b\x08not really"),
         _ if path.starts_with("/bearer/") => {
             let wanted = path.replace("/bearer/", "Bearer ");

@@ -56,7 +56,7 @@ fn variable(name: &str) -> Checked<PathBuf> {
         .ok_or_else(|| format!("{name} is not set").into())
 }
 
-/// The lines of a stream until one holds this text; the rest is read and dropped, so that nobody waits.
+/// The lines of a stream until one holds this text; the rest is read and dropped, so that no writer waits.
 fn line_with(stream: impl std::io::Read + Send + 'static, text: &str) -> Checked<String> {
     let mut lines = BufReader::new(stream).lines();
     let found = lines
@@ -375,7 +375,8 @@ async fn reads(scene: &Scene, client: &Client, places: &[&str]) -> Checked {
     check(scripts.len() == 1, "one script")
 }
 
-/// A message waits for its next attempt. Redis is told that it was held, and has a journal: the guest does neither.
+/// A message waits for its next attempt. The test writes to Redis that it was held, and has a journal: the guest
+/// does neither.
 async fn waits(scene: &Scene, client: &Client) -> Checked {
     scene.publish(&["nack:3600000"])?;
     let begun = Instant::now();

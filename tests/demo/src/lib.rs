@@ -23,7 +23,7 @@ const HEADERS_MAX: usize = 100;
 /// A call, and what the server did.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The idempotency key; empty if there was none.
+    /// The idempotency key; empty if the request had no key.
     pub key: String,
     /// The order.
     pub order: String,
@@ -54,7 +54,7 @@ impl fmt::Display for Call {
 }
 
 /// Serve this listener, in threads that end with the process. Requests need the header `authorization:
-/// Bearer CREDENTIAL`. Each call is told to `told`, before it is answered.
+/// Bearer CREDENTIAL`. Each call is sent to `told`, before it is answered.
 pub fn serve(
     listener: TcpListener,
     credential: &str,

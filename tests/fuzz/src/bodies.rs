@@ -1,4 +1,4 @@
-//! What each target does with arbitrary bytes: read them as somebody's message, and hold the promises
+//! What each target does with arbitrary bytes: read them as a message, and hold the promises
 //! of the layout. A panic is a finding; so is memory that the bytes do not account for.
 
 use bytes::Bytes;
@@ -45,7 +45,7 @@ pub fn frame(data: &[u8]) {
     assert_eq!(read(Framing::Raw).message.body, value);
     let is_frame = frames::decode(&value).is_some();
     assert_eq!(read(Framing::Frame).defect.is_none(), is_frame);
-    // What a host writes, it reads again.
+    // A host can read its own text again.
     for framing in [Framing::Auto, Framing::Frame, Framing::Json] {
         if let Some((headers, payload)) = list::parts(&value, framing) {
             let written = list::encode(&headers, &payload, framing.codec());

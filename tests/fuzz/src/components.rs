@@ -1,4 +1,4 @@
-//! What each target for the sandbox does with arbitrary bytes: take them as somebody's component, as
+//! What each target for the sandbox does with arbitrary bytes: take them as a component, as
 //! the code of a handler, or as what one answers. Whatever it is, it is refused or runs within its
 //! limits, and the host decides about what it said. A panic is a finding; so is a fault of the host.
 
@@ -62,7 +62,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Bytes as a file that somebody gives as a handler: as they are, behind the right beginning, as
+/// Bytes as the file of a handler: as they are, behind the right beginning, as
 /// changes to a handler, or as the choices of a generator of components. Returns whether it ran.
 pub fn component(data: &[u8]) -> bool {
     let Some((choice, data)) = data.split_first() else {
@@ -87,7 +87,7 @@ pub fn handler(data: &[u8]) -> bool {
 }
 
 /// Bytes as what a handler leaves in its memory: its answer, wherever the first four bytes say that
-/// it is. What the canonical ABI makes of them is what the host must take them for. Returns whether
+/// it is. The host must read them as the canonical ABI does. Returns whether
 /// they are an answer.
 pub fn answer(data: &[u8]) -> bool {
     static HANDLERS: OnceLock<[Sandbox; 2]> = OnceLock::new();
@@ -214,7 +214,7 @@ impl Rig {
         report.outcome
     }
 
-    /// So many, run in ever smaller pieces until each has its outcome.
+    /// `messages` messages, run in ever smaller pieces until each has its outcome.
     fn batch(
         &self,
         sandbox: &Sandbox,
@@ -254,7 +254,7 @@ impl Rig {
         }
     }
 
-    /// What it wrote is bounded, and harmless.
+    /// The text that it wrote is bounded, and harmless.
     fn written(&self) {
         let lines = self.capture.take();
         let mut bytes = 0;
@@ -266,7 +266,7 @@ impl Rig {
         assert!(bytes <= 16 * self.limits.log_attempt, "{bytes} bytes");
     }
 
-    /// What it said is bounded, and the host can do something about it.
+    /// Its answer is bounded, and the host can handle it.
     fn decided(&self, outcome: &Outcome) {
         match outcome {
             Outcome::Fault(Fault { kind, detail }) => {
@@ -450,10 +450,10 @@ fn leb(bytes: &[u8], mut at: usize) -> (usize, usize) {
     }
 }
 
-/// A component that exports a handler, with code that nobody wrote.
+/// A component that exports a handler, with random code.
 ///
 /// In a tame one only the function is random: it works on a memory that the host can write to, calls
-/// what handlers may import, and what it answers is at least an address. In a wild one the memory is
+/// what handlers may import, and its answer is at least an address. In a wild one the memory is
 /// its own, and so is the function that the host asks for room.
 fn random_handler(entropy: &mut Unstructured<'_>) -> arbitrary::Result<Vec<u8>> {
     static TEMPLATES: OnceLock<[Template; 4]> = OnceLock::new();
@@ -664,7 +664,7 @@ fn answering() -> [Sandbox; 2] {
 
 /// What the canonical ABI says about an answer.
 enum Expected {
-    /// It is none.
+    /// It is not an answer.
     None,
     /// It is these.
     Outcomes(Vec<Outcome>),
@@ -732,7 +732,7 @@ impl Memory<'_> {
                 }
                 let text = (start..end).map(|i| self.0.get(i).copied().unwrap_or(0));
                 match String::from_utf8(text.collect()) {
-                    // What acts on a terminal is escaped: that it does not is seen to elsewhere.
+                    // Text that acts on a terminal is escaped: that it does not is seen to elsewhere.
                     Ok(text) if text.chars().any(acts) => Err(Unread::Unknown),
                     Ok(text) => Ok(Outcome::Drop(Some(text))),
                     Err(_) => Err(Unread::Outside),
@@ -768,7 +768,7 @@ impl Memory<'_> {
     }
 }
 
-/// What is to come of this body: of one message, or of a batch of so many.
+/// What is to come of this body: of one message, or of a batch of `messages`.
 fn expected(body: &[u8], messages: usize) -> Expected {
     let memory = Memory(body);
     let said = memory.word(0).and_then(|at| memory.all(at, messages));

@@ -67,7 +67,7 @@ pub fn a_lease_keeps_its_latest_confirmation() {
     assert_eq!(ticket.leased(), Duration::from_secs(2));
 }
 
-/// What a slot tells the driver.
+/// The events that a slot sends to the driver.
 #[derive(Debug)]
 enum Event {
     /// It has the ticket, and may not start without the driver.
@@ -88,7 +88,7 @@ struct Seen {
     revoked: [u32; TICKETS],
 }
 
-/// A slot as in the host's `runtime/executor.rs`: it takes tickets, asks where it must, and tells what became of them.
+/// A slot as in the host's `runtime/executor.rs`: it takes tickets, asks where it must, and reports their results.
 async fn slot(queue: TicketQueue, events: EventSender<Event>) {
     let tickets = async {
         while let Some(ticket) = queue.one().await {
@@ -191,7 +191,7 @@ pub fn tickets_that_come_together_wake_a_slot_each() {
     assert_eq!(taken, [0, 1]);
 }
 
-/// Poll a future so many times; `None` = it was not ready, and is dropped.
+/// Poll a future `times` times; `None` = it was not ready, and is dropped.
 async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     let mut future = pin!(future);
     let mut polls = 0;
@@ -228,7 +228,7 @@ pub fn a_slot_that_stops_waiting_loses_no_ticket() {
     let mut outside = vec![ticket(0, None), ticket(1, None)];
     sender.send(&mut outside);
     assert!(outside.is_empty());
-    // The patient slot takes what is left, or nobody would ever.
+    // The patient slot takes the rest: no other slot would.
     while taken.load(Ordering::SeqCst) < 2 {
         thread::yield_now();
     }
@@ -311,7 +311,7 @@ pub fn no_event_is_lost_while_the_driver_sleeps() {
     assert!(sender.send(0).is_none());
 }
 
-/// A change is one step: who looks after it has returned sees it, and nobody sees the old value again.
+/// A change is one step: who looks after it has returned sees it, and no reader sees the old value again.
 pub fn a_change_holds_for_all_who_look_after_it() {
     const CHANGES: usize = 3;
     let value = Arc::new(ReadMostly::new(0_usize));
@@ -354,7 +354,7 @@ pub fn a_lost_wake_up() {
         let (notify, done) = (Arc::clone(&notify), Arc::clone(&done));
         thread::spawn(move || {
             block_on(async {
-                // Between the look and the wait the wake-up is lost: nobody waits for it yet.
+                // Between the look and the wait the wake-up is lost: no slot waits for it yet.
                 if !done.load(Ordering::SeqCst) {
                     notify.notified().await;
                 }

@@ -1,6 +1,7 @@
 //! A service of `ruststream-fred` whose handler does nothing: `peers URL stream|pipelined|reliable`.
 //!
-//! It serves the stream `orders` with the group `g`, or the list `orders`, until it is told to stop.
+//! It serves the stream `orders` with the group `g`, or the list `orders`, until it gets a signal to
+//! stop.
 
 use std::error::Error;
 

@@ -28,7 +28,7 @@ pub enum Kind {
 pub struct Work<'a> {
     pub kind: Kind,
     pub messages: u64,
-    /// Pending deliveries that are none of this work.
+    /// Pending deliveries that are no part of this work.
     pub others: u64,
     /// What becomes of each message, in the words of the host's summary; `None`: the consumer prints none.
     pub fate: Option<&'a str>,

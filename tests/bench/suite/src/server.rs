@@ -159,7 +159,7 @@ impl Server {
         self.info("clients", "blocked_clients")
     }
 
-    /// Wait until so many consumers wait for a message.
+    /// Wait until these consumers wait for a message.
     pub fn wait_for(&mut self, consumers: &mut [Process]) -> Outcome<()> {
         let began = Instant::now();
         while self.waiting()? < consumers.len() as f64 {

@@ -13,7 +13,7 @@ use wasip2::sockets::ip_name_lookup::resolve_addresses;
 use wasip2::sockets::network::IpAddressFamily;
 use wasip2::sockets::tcp_create_socket::create_tcp_socket;
 
-/// Ask for so many names below this one, all at once, and wait for so long. How many were answered.
+/// Ask for `count` names below this one, all at once, and wait for `ms` milliseconds. How many were answered.
 pub fn lookups(count: usize, below: &str, ms: u64) -> usize {
     let network = instance_network();
     let ask = |n: usize| resolve_addresses(&network, &format!("n{n}.{below}"));
@@ -49,7 +49,7 @@ pub fn directories(count: usize) -> String {
     taken
 }
 
-/// So many `fields`, each with so many short headers.
+/// `count` `fields`, each with `headers` short headers.
 pub fn fields(count: usize, headers: usize) -> String {
     taken(count, |_| {
         let fields = http::Fields::new();
@@ -59,7 +59,7 @@ pub fn fields(count: usize, headers: usize) -> String {
     })
 }
 
-/// The headers of a response, copied so often; each copy is changed.
+/// The headers of a response, copied `count` times; each copy is changed.
 pub fn copies(count: usize, scheme: &str, authority: &str, path: &str) -> String {
     let response = response(standard_http::request("GET", scheme, authority, path, &[]));
     let headers = match &response {
@@ -76,7 +76,7 @@ pub fn copies(count: usize, scheme: &str, authority: &str, path: &str) -> String
     taken
 }
 
-/// Requests with a path of so many bytes, not sent.
+/// Requests with a path of `path` bytes, not sent.
 pub fn requests(count: usize, path: usize) -> String {
     let path = format!("/{}", "p".repeat(path));
     taken(count, |_| {

@@ -1,6 +1,6 @@
 //! As `scripted`, and jobs that wait for a server: `poll:MS|URL` sends the body and the id of the message there, as a POST. If
-//! the status does not begin with 2, it holds the message for so long, and asks for another attempt. `remember:NAME`
-//! remembers a value, and writes what became of it to stdout.
+//! the status does not begin with 2, it holds the message for `MS` milliseconds, and asks for another attempt.
+//! `remember:NAME` remembers a value, and writes what became of it to stdout.
 
 use script::{Message, Outcome, Step};
 

@@ -2,8 +2,8 @@
 //! second one. Calls: `open:NAME`, `set:KEY=VALUE`, `delete:KEY`, `sets:KEY=VALUE|KEY=VALUE...`,
 //! `deletes:KEY|KEY...`, `raise:KEY:DELTA`, and those that answer by a drop reason: `get:KEY`, `has:KEY`,
 //! `gets:KEY|KEY...`, `keys` (all of them, in order), `increment:KEY:DELTA`. Only the second draft has `swap:KEY=VALUE`
-//! (once) and `add:KEY` (adds 1 to a number, until nobody is in between). `bad-cursor` lists from a cursor that
-//! there is not. An error is the reason of a drop.
+//! (once) and `add:KEY` (adds 1 to a number, until no other change is in between). `bad-cursor` lists from a cursor
+//! that there is not. An error is the reason of a drop.
 
 use script::{Message, Outcome, Step};
 
