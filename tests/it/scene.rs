@@ -150,7 +150,7 @@ impl<K> Scene<K> {
         self.raw.ask(&format!("DEL {key}")).await;
     }
 
-    /// Add so many small entries to a stream, or values to a list.
+    /// Add `count` small entries to a stream, or values to a list.
     pub(crate) async fn fill(&self, command: &str, key: &str, count: usize) {
         let each = match command {
             "XADD" => "redis.call('XADD', KEYS[1], '*', '_payload', 'x')",
@@ -199,7 +199,7 @@ impl<K> Scene<K> {
         self.raw.info("commandstats", &name).await
     }
 
-    /// Wait until so many clients wait for messages.
+    /// Wait until `clients` clients wait for messages.
     pub(crate) async fn blocked(&self, clients: u64) {
         eventually(&format!("{clients} clients wait"), async || {
             self.raw.info("clients", "blocked_clients:").await == clients
@@ -210,7 +210,7 @@ impl<K> Scene<K> {
 
 /// A server for [`Scene::take_all_slots`].
 pub(crate) fn cluster(options: RedisOptions) -> RedisOptions {
-    // Without this setting the port of the cluster's bus is 10000 higher, where there may be none.
+    // Without this setting the port of the cluster's bus is 10000 higher, where a port may not exist.
     let bus = free_port().to_string();
     let options = options.tcp().set("cluster-enabled", "yes");
     options.set("cluster-port", &bus)

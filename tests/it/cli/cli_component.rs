@@ -42,7 +42,7 @@ fn check_applies_the_given_limits() {
 fn a_pipe_is_refused_and_not_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("pipe");
-    // Nobody ever writes to it.
+    // No process ever writes to it.
     mkfifo(&pipe, Mode::S_IRWXU).unwrap();
     let pipe = pipe.to_str().unwrap();
     let config = dir.path().join("orders.toml");

@@ -116,7 +116,7 @@ fn check_shows_every_problem_with_its_line_also_as_json() {
 
 #[test]
 fn a_syntax_error_shows_its_line_and_no_other_problem() {
-    // What follows a missing quote or bracket looks wrong as well.
+    // The text after a missing quote or bracket looks wrong as well.
     for (line, right, broken) in [
         (1, "db:6379/0\"", "db:6379/0"),
         (1, "redis = \"", "redis = "),

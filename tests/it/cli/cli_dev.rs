@@ -261,7 +261,7 @@ fn commands_in_the_folder_read_its_file_and_reach_the_server_of_dev() {
         0,
         "{tested:?}"
     );
-    // What a command line says wins.
+    // The command line wins.
     assert_eq!(here("queues --redis redis://127.0.0.1:1").code, 69);
     here("publish --list jobs --body x").ok();
     assert_eq!(dev.stop().code, 0);

@@ -49,7 +49,7 @@ async fn a_project_does_what_was_asked_for(language: &str) {
     assert_eq!(sum["failed"], 0, "{tested}");
     assert!(sum["passed"].as_u64().unwrap() >= 5, "{tested}");
     assert!(web.seen().is_empty(), "a test sends no request");
-    // What happens outside the tests is the same for all of them.
+    // The setup outside the tests is the same for all of them.
     if ["rust", "go"].contains(&language) {
         serves(&project, &handler, &web).await;
     }

@@ -254,7 +254,7 @@ fn requests_are_answered_by_the_table_and_no_packet_leaves() {
             "501 the case has no answer",
             charge,
         ),
-        // The rules apply, and what they deny is not sent.
+        // The rules apply, and requests that they deny are not sent.
         "[[case]]\nbody = 'fetch:GET|https://api.test/v2'\noutcome = 'drop'\n\
          [[case.http]]\nrequest = 'GET https://api.test/v2'\n"
             .to_owned(),

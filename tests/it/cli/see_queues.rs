@@ -77,7 +77,7 @@ async fn a_queue_is_listed_with_what_it_holds_and_who_serves_it(kind: Kind) {
     assert!(text.contains("no hosts"), "{text}");
 }
 
-/// Nine of ten attempts are quick: the average and the 99th percentile tell them from the slow ones.
+/// Nine of ten attempts are quick: the average and the 99th percentile distinguish them from the slow ones.
 #[tokio::test]
 async fn how_long_attempts_take_is_listed() {
     let scene = Scene::new(Kind::Stream).await;

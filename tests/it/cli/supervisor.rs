@@ -26,7 +26,7 @@ impl Supervisor {
         }
     }
 
-    /// Listen until this has been heard so often.
+    /// Listen until this has been heard `times` times.
     fn hears(&mut self, wanted: &str, times: usize) {
         let begun = Instant::now();
         let mut buffer = [0; 4096];
@@ -119,7 +119,7 @@ async fn sighup_reads_the_configuration_again_and_says_what_is_wrong_with_it() {
     write("concurrency = 4\nbackoff.first = \"1\"\n");
     let wrong = "wrong rules are ignored: the active rules stay";
     host.logs(wrong).await;
-    // Once, unless somebody asks.
+    // Once, unless an operator asks.
     host.signal(Signal::SIGHUP);
     host.logs_times(wrong, 2).await;
     write("concurrency = 4\nbackoff.first = \"2s\"\n");

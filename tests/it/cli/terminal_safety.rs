@@ -164,7 +164,7 @@ async fn no_command_prints_what_acts_on_a_terminal(kind: Kind) {
     // Of replays without `--to`, the report names the queues.
     shown(scene.dlq("replay", &["--dry-run"]).ok(), "replay");
 
-    // Errors repeat what somebody has typed.
+    // Errors repeat what the user has typed.
     let argument = HOSTILE.replace('\0', "");
     for words in [
         vec!["dlq", "show", "--redis", &url, dead, &argument],

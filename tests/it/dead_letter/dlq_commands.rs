@@ -125,7 +125,7 @@ async fn replay_prints_what_it_moved_and_what_it_left(kind: Kind) {
         wrong.stderr.contains("did you mean `timeout`?"),
         "{wrong:?}"
     );
-    // A reason that is nothing like those of hostler may be somebody else's.
+    // A reason that is nothing like those of hostler may come from another program.
     let none = scene.dlq("replay", &["--reason", "zzz"]).ok();
     assert_eq!(none.stdout, "replayed 0\n");
     let warning = "warning: no entry died for `zzz`";

@@ -72,7 +72,7 @@ async fn a_queue_whose_hosts_have_died_is_refused(kind: Kind) {
     host.starts(1).await;
     host.kill().await;
     scene.send("a").await;
-    // Nothing shows the host any more; what it holds does.
+    // Nothing shows the host any more, but its held messages do.
     let key = scene.key();
     scene.delete(&format!("{{{key}}}:hosts")).await;
     is_refused(&scene).await;
@@ -91,7 +91,7 @@ async fn a_queue_can_be_named_as_one_that_is_served(kind: Kind) {
     let scene = Scene::new(kind).await;
     let dead = scene.dead_key();
     scene.letter("1", Reason::Trap).await;
-    // Somebody serves the dead letters.
+    // A host serves the dead letters.
     match kind {
         Kind::Stream => {
             scene

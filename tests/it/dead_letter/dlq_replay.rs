@@ -350,7 +350,8 @@ async fn a_cancelled_replay_leaves_no_entry_half_moved(kind: Kind) {
         }
     }
     replay_all(&scene.letters()).await;
-    // Redis carries out the requests of a cancelled replay, although nobody waits for the answer.
+    // Redis carries out the requests of a cancelled replay, although no client waits for the
+    // answer.
     eventually("all are moved", async || {
         scene.length(scene.dead_key()).await == 0
     })
@@ -447,7 +448,7 @@ async fn of_several_groups_only_the_one_it_died_in_runs_a_replayed_message() {
     assert_eq!(again.header("x-only-group"), "");
 }
 
-/// Entries of a list are told apart by their bytes and their number.
+/// Entries of a list are distinguished by their bytes and their number.
 #[tokio::test]
 async fn equal_values_of_a_list_are_distinct_entries() {
     let scene = Scene::new(Kind::List).await;
@@ -468,7 +469,7 @@ async fn equal_values_of_a_list_are_distinct_entries() {
     assert!((340..=350).contains(&left), "{left}");
 }
 
-/// The positions in a list shift while somebody trims it, or moves its entries.
+/// The positions in a list shift while a client trims it, or moves its entries.
 #[tokio::test]
 async fn a_scan_of_a_list_skips_nothing_while_others_remove_entries() {
     let scene = Scene::new(Kind::List).await;

@@ -341,7 +341,7 @@ impl Scene {
         redis::from_redis_value(self.raw.ask_words(&words).await).unwrap()
     }
 
-    /// Put so many dead letters, with the bodies 0, 1, 2, ...
+    /// Put `count` dead letters, with the bodies 0, 1, 2, ...
     pub(crate) async fn numbered(&self, count: usize) {
         for n in 0..count {
             self.letter(&n.to_string(), Reason::Trap).await;

@@ -93,7 +93,7 @@ async fn no_update_is_lost_whichever_host_dies(kind: Kind) {
     assert!(reruns > 0);
 }
 
-/// Somebody changes a value between the read and the acknowledgement.
+/// Another client changes a value between the read and the acknowledgement.
 async fn a_changed_value_voids_the_attempt_and_its_message_runs_again(kind: Kind) {
     let scene = Scene::new().await;
     // With one attempt, a charge for the rerun would end the message.
@@ -121,8 +121,8 @@ async fn a_changed_value_voids_the_attempt_and_its_message_runs_again(kind: Kind
     assert!(!scene.exists("orders:dead").await);
 }
 
-/// A value of a list without an id, whose attempt is void while its host stops or is paused: what has started once keeps
-/// its id, and with it its idempotency key.
+/// A value of a list without an id, whose attempt is void while its host stops or is paused: a message that has started
+/// once keeps its id, and with it its idempotency key.
 async fn a_rerun_keeps_its_id(stops: bool) {
     let scene = Scene::new().await;
     let options = checked(&scene, Kind::List).flags("max-deliveries=1");
@@ -169,7 +169,7 @@ async fn a_rerun_that_goes_back_to_a_list_in_a_pause_keeps_its_id() {
     a_rerun_keeps_its_id(false).await;
 }
 
-/// A key that is there, is deleted, expires or holds something else counts as changed as well. What an attempt
+/// A key that is there, is deleted, expires or holds something else counts as changed as well. A key that an attempt
 /// has incremented itself does not.
 #[tokio::test]
 async fn every_kind_of_change_counts_but_the_attempts_own() {

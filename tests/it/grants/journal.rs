@@ -180,7 +180,7 @@ async fn answers_that_are_not_kept_are_asked_for_again_with_the_same_key() {
         assert_eq!(keys[0], keys[1], "{body}");
     }
     all.is_gone().await;
-    // What the last attempt has not called is told.
+    // The calls that the last attempt has not made are logged.
     host.logs("the attempt that acknowledged has not made calls that an earlier one has recorded")
         .await;
     host.drained().await;
@@ -593,7 +593,7 @@ async fn a_poll_and_an_old_secret_converge_and_the_charge_is_made_once() {
     host.drained().await;
 }
 
-/// A host stands still until another one has handled its message: what it would remember then is refused.
+/// A host stands still until another one has handled its message: a record that it would write then is refused.
 #[tokio::test]
 async fn a_late_attempt_remembers_nothing() {
     let mut scene = Scene::new().await;

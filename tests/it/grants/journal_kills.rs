@@ -23,7 +23,7 @@ on_both! {
 
 /// Messages without `HOSTLER_EXACTLY_ONCE`: for each test run.
 const MESSAGES: usize = 60;
-/// Every so many kills of a host, the server dies as well.
+/// One in this number of kills of a host also kills the server.
 const KILLS_OF_THE_SERVER: usize = 4;
 /// The calls of each message.
 const CALLS: [&str; 3] = ["a", "b", "c"];
@@ -40,7 +40,7 @@ fn options(all: &Journaled, kind: Kind) -> HostOptions {
     }
 }
 
-/// So few messages, or so many times the number that `HOSTLER_EXACTLY_ONCE` names.
+/// `few` messages, or `times` times the number that `HOSTLER_EXACTLY_ONCE` names.
 fn sized(few: usize, times: usize) -> usize {
     let named = std::env::var("HOSTLER_EXACTLY_ONCE").ok();
     named.map_or(few, |number| times * number.parse::<usize>().unwrap())
@@ -76,7 +76,7 @@ async fn is_settled(all: &Journaled, kind: Kind) -> bool {
     }
 }
 
-/// The idempotency keys of the requests whose answers nobody knows. No host is there.
+/// The idempotency keys of the requests whose answers are not known. No host is there.
 async fn open_requests(all: &Journaled) -> Vec<String> {
     let raw = &all.scene.raw;
     eventually(

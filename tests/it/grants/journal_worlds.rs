@@ -1,5 +1,5 @@
 //! Recorded calls of handlers that were written for other hosts, and of programs: each makes its requests by `wasi:http`,
-//! and its library knows nothing of a journal.
+//! and its library has no knowledge of a journal.
 
 use hostler_tests::guests::guest;
 use hostler_tests::redis::eventually;

@@ -251,7 +251,7 @@ async fn ten_thousand_requests_of_one_attempt_end_at_the_limit() {
         "{found}"
     );
     assert_eq!(web.seen().len(), 100);
-    // So do requests that are denied, and those that nobody waits for.
+    // So do requests that are denied, and those that the guest does not wait for.
     let found = rig.reason("flood:10000|GET|http://127.0.0.1/").await;
     assert!(
         found.contains(", 100)") && found.contains(", 9900)"),

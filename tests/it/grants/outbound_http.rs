@@ -224,7 +224,7 @@ async fn tls_is_verified_with_the_certificate_of_the_rule_and_http_2_shares_a_co
     assert_eq!(rig.reason(&fetch).await, "200 HTTP/2.0 GET /x");
     assert_eq!(rig.reason(&fetch).await, "200 HTTP/2.0 GET /x");
     assert_eq!(web.connections(), 1);
-    // Another name, and an authority that nobody trusts.
+    // Another name, and an authority that is not trusted.
     for rule in [granted("other.test", &with_ca), granted("api.test", "")] {
         let mut rig = crate::grants::outbound_scene::rig(&rule);
         let host = if rule.contains("other") {
@@ -376,7 +376,7 @@ async fn a_component_without_the_grants_is_refused_with_the_toml_that_gives_them
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    // What the refusal says is a configuration that grants it.
+    // The refusal has a configuration that grants it.
     let (_, toml) = text.split_once("write in the file of the queue:").unwrap();
     let settings = settings(toml);
     let sandbox = Sandbox::load(&guest("outbound"), &settings).unwrap();
@@ -543,7 +543,7 @@ mod measured {
     use super::*;
     use crate::grants::outbound_scene::{grown, resident};
 
-    /// How long so many messages take that do nothing, one after the other: the 99th percentile.
+    /// How long messages take that do nothing, one after the other: the 99th percentile.
     async fn honest_p99(sandbox: &Sandbox) -> Duration {
         let mut rig = Rig::of(sandbox.clone());
         let mut took = Vec::new();

@@ -97,7 +97,7 @@ async fn an_attempt_looks_up_as_many_names_as_it_may_send_requests() {
     host.drained().await;
 }
 
-/// A host whose process may open so many descriptors.
+/// A host whose process may open `most` descriptors.
 fn limited(scene: &Scene, most: u32, concurrency: u32) -> HostOptions {
     let dir = scene.server.dir();
     let (program, config) = (dir.join("limited"), dir.join("limited.toml"));

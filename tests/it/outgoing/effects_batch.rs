@@ -146,7 +146,7 @@ async fn keys_belong_to_one_message_of_a_batch(kind: Kind) {
         ("ack", "set:a=1+find:a=1"),
         ("nack", "set:b=no+nack:5,set:b=2"),
         ("drop", "set:c=no+drop:no"),
-        // What another message of the batch has set is not there yet.
+        // The value that another message of the batch has set is not there yet.
         ("reads", "find:a+increment:n:2+set:mine=3"),
         ("for drop", "set-at:2:d=no+set-at:0:e=5"),
         ("range", "set:f=no+set-at:8:f=no"),

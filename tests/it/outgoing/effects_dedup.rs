@@ -120,7 +120,7 @@ async fn only_an_ack_of_the_handler_is_remembered(kind: Kind) {
     }
     let ended = host(&scene, kind).finish().await;
     assert_eq!(ended.json()["attempts"], 1 + 2 + 2);
-    // What died runs when it is replayed.
+    // A dead letter runs when it is replayed.
     publish(&scene, kind, "1", "ack").await;
     publish(&scene, kind, "1", "ack").await;
     let ended = host(&scene, kind).flag("concurrency", "1").finish().await;
@@ -142,7 +142,7 @@ async fn of_two_duplicates_that_run_at_once_one_has_effects(kind: Kind) {
     })
     .await;
     assert_eq!(DeadLetter::all(&scene.raw, "invoices").await.len(), 1);
-    // What did not happen is not counted.
+    // Publishes that did not happen are not counted.
     assert_eq!(host.metric("hostler_published_total"), 1);
     assert_eq!(host.metric("hostler_effects_void_total"), 0);
     host.drain().await.expect_code(0);
@@ -227,7 +227,7 @@ async fn an_id_stays_known_when_the_clock_of_the_server_is_set_back(kind: Kind) 
     }
 }
 
-/// What a clock marks that is a day ahead would stay for a day, and is not among the ids that are counted.
+/// A mark of a clock that is a day ahead would stay for a day, and is not among the ids that are counted.
 async fn marks_of_a_clock_that_was_ahead_go_after_a_window(kind: Kind) {
     let skewed = Skewed::new();
     let scene = Scene::with(skewed.server()).await;

@@ -1,4 +1,4 @@
-//! What the docs show of each call in each language is what the projects of `hostler new --with` do. Those
+//! The projects of `hostler new --with` make each call in each language as the docs show it. Those
 //! are built and run by `cli_new_with`.
 
 use std::collections::BTreeSet;

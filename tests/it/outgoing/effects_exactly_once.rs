@@ -24,16 +24,16 @@ on_both! {
 
 /// Messages without `HOSTLER_EXACTLY_ONCE`: for each test run.
 const MESSAGES: usize = 750;
-/// The longest time for so many messages, at the slowest.
+/// The longest time for a thousand messages, at the slowest.
 const A_THOUSAND_TAKES: Duration = Duration::from_secs(60);
-/// Every so many kills of a host, the server dies as well.
+/// One in this number of kills of a host also kills the server.
 const KILLS_OF_THE_SERVER: usize = 5;
 
 /// The destinations: two in the slot of the queue, and two that are reached through an outbox.
 const GRANTS: &str = r#"{"invoices":"stream:{orders}:invoices","jobs":{"to":"list:{orders}:jobs","reliable":true},
     "far-invoices":"stream:invoices","far-jobs":{"to":"list:jobs","reliable":true}}"#;
 
-/// The keys: what a handler reads has not changed when it writes.
+/// The keys: a value that a handler reads has not changed when it writes.
 const KEYS: &str = r#"{"prefix":"{orders}:kv:","commit":"checked"}"#;
 /// How many keys are counters: handlers read one, and set the next number.
 const COUNTERS: usize = 64;
@@ -58,7 +58,7 @@ fn fate(number: usize) -> Fate {
     }
 }
 
-/// The body of the message: it tells the handler what to do.
+/// The body of the message: it has the instructions for the handler.
 fn body(number: usize) -> String {
     let publish = |what: &str| {
         let names = ["invoices", "far-jobs", "jobs", "far-invoices"];

@@ -1,4 +1,5 @@
-//! Outboxes: what handlers publish to another slot arrives exactly once, and in order, whoever relays it.
+//! Outboxes: messages that handlers publish to another slot arrive exactly once, and in order, whichever host
+//! relays them.
 
 use std::collections::BTreeSet;
 
@@ -157,7 +158,7 @@ async fn every_kind_of_destination_gets_what_was_acknowledged(kind: Kind) {
             break;
         }
     }
-    // What is near, and a plain channel, need no outbox.
+    // A destination in the same slot, and a plain channel, need no outbox.
     let mut outboxes: Vec<String> =
         redis::from_redis_value(scene.raw.ask("SMEMBERS {orders}:outboxes").await).unwrap();
     outboxes.sort();
@@ -289,7 +290,7 @@ async fn a_refused_head_blocks_its_destination_only(kind: Kind) {
     })
     .await;
 
-    // What is left stays, and is said. An empty queue is not empty as long as it waits.
+    // Entries that are left stay, and are reported. An empty queue is not empty as long as it waits.
     let ended = host.drained().await;
     let left = |ended: &Ended| {
         let said = ended.log.iter();
@@ -570,7 +571,7 @@ async fn a_host_without_outboxes_relays_what_others_leave() {
     other.drained().await;
 }
 
-/// What others add while a host drains is theirs.
+/// Entries that others add while a host drains are theirs.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_ends_while_others_fill_the_outbox() {
     let scene = Scene::new().await;

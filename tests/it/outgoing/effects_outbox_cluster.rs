@@ -112,7 +112,7 @@ async fn another_node_takes_what_is_relayed(kind: Kind) {
     other.restart();
     other_raw = other.raw().await;
     is_up(&other_raw).await;
-    // It kept nothing: this server has no data on disk. What waited arrives there.
+    // It kept nothing: this server has no data on disk. The messages that waited arrive there.
     eventually("what waited arrives", async || {
         bodies(&other_raw, "invoices").await == ["away"]
     })

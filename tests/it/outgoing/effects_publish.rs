@@ -144,7 +144,7 @@ async fn only_an_ack_publishes(kind: Kind) {
     assert_eq!(scene.list("raw").await, [b"r"]);
     assert_eq!(details(&scene, kind).await.len(), 4);
 
-    // A follow-up has an id of its own, starts anew, and tells where it comes from.
+    // A follow-up has an id of its own, starts anew, and names its source.
     let source = match kind {
         Kind::Stream => "orders/workers/ack",
         Kind::List => "orders/ack",
@@ -481,7 +481,8 @@ async fn follow_ups_are_exactly_one_per_message_whichever_host_dies(kind: Kind) 
     each_message_has_its_follow_ups(kind, 400, host).await;
 }
 
-/// So many messages that publish to a stream and a list, while hosts are killed and the server is restarted.
+/// `messages` messages that publish to a stream and a list, while hosts are killed and the server is
+/// restarted.
 pub(crate) async fn each_message_has_its_follow_ups(
     kind: Kind,
     messages: usize,

@@ -259,7 +259,7 @@ async fn a_destination_without_a_mark_takes_twice_what_is_relayed_twice() {
     }
 }
 
-/// An outbox is lost, and begins again below the mark: what is removed must have been taken.
+/// An outbox is lost, and begins again below the mark: an entry that is removed must have been taken.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outbox_that_begins_again_loses_entries_if_nothing_looks_for_that_of_the_mark() {
     let blind = Without::Text(&[&outgoing::scripts::OUTBOX_TRIM], "return -1", "");

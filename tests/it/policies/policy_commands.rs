@@ -60,7 +60,7 @@ async fn policy_get_shows_overridden_rules_and_unset_removes_rules() {
     let none = scene.policy("get", &[]).ok();
     let by_pattern = "no policy is set by pattern; `--queue KEY` shows those of one queue\n";
     assert_eq!(none.stdout, by_pattern);
-    // One for a queue is none by pattern, and the text does not deny it.
+    // A policy for a queue is not one by pattern, and the text does not deny it.
     scene.set(&["max_deliveries=3"]);
     assert_eq!(scene.policy("get", &[]).ok().stdout, by_pattern);
     let other = scene.policy("get", &["--queue", "other"]).ok();

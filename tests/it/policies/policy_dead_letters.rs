@@ -14,7 +14,7 @@ on_both! {
     dead_letters_wait_for_a_word_when_the_file_takes_their_key_away
 }
 
-/// So many messages wait, or settle, while the rules change: more than one request settles.
+/// This number of messages waits, or settles, while the rules change: more than one request settles.
 const BACKLOG: u64 = 2000;
 
 async fn dead_letters_wait_for_a_word_when_a_policy_takes_their_key_away(kind: Kind) {

@@ -84,7 +84,7 @@ async fn inspect_shows_the_rules_that_hosts_go_by() {
     })
     .await;
 
-    // Where hosts differ, it says who goes by what.
+    // Where hosts differ, it says which host uses which value.
     let other = scene.host().cap(9).ready().await;
     let both = [cap("7", "--max-deliveries"), cap("9", "--max-deliveries")];
     eventually("inspect shows both", async || {

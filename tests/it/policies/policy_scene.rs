@@ -30,7 +30,7 @@ impl Scene {
         self.raw.number(&format!("XLEN {key}")).await
     }
 
-    /// Wait until the stream of this key has so many entries.
+    /// Wait until the stream of this key has `count` entries.
     pub(crate) async fn has(&self, key: &str, count: i64) {
         eventually(&format!("{key} has {count} entries"), async || {
             self.length(key).await == count

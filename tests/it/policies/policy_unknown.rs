@@ -1,5 +1,5 @@
-//! What a host cannot read is not absent: policies, the deployed version, a file that is being written. A host
-//! reads no message before it knows them, and discards nothing without a word of the operator.
+//! A policy that a host cannot read is not absent: policies, the deployed version, a file that is being written. A
+//! host reads no message before it knows them, and discards nothing without a word of the operator.
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -70,7 +70,7 @@ async fn one_request_brings_a_number_of_bytes_or_one_message() {
     for (key, options) in every_kind(usize::MAX) {
         let scene = Scene::new().await;
         let host = options.open(scene.connector()).await.unwrap();
-        // The first ones tell nothing about those behind them.
+        // The first ones say nothing about those behind them.
         for _ in 0..20 {
             publish(&scene, key, b"small").await;
         }
@@ -176,7 +176,7 @@ async fn large_entries_among_small_ones_go_back_unharmed() {
     }
 }
 
-/// What comes behind a large entry is understood, and a refused hand-back is tried again.
+/// The entries behind a large entry are understood, and a refused hand-back is tried again.
 #[tokio::test]
 async fn a_large_last_entry_leaves_the_connection_intact() {
     let scene = Scene::new().await;

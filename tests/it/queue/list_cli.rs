@@ -312,7 +312,7 @@ async fn a_producer_cannot_make_a_host_run_its_messages_isolated() {
         assert_eq!(ended.json()["acked"], 8);
         let isolated = ended.count(|line| line.message().starts_with("runs isolated"));
         assert_eq!(isolated, 0, "{framing}");
-        // What it says of starts still counts.
+        // Its count of starts is still valid.
         assert_eq!(Witness::of_all([&ended]).attempts("m0"), [3]);
     }
 }

@@ -57,7 +57,7 @@ async fn without_a_recovery_set_every_host_recovers_what_dead_hosts_hold_whateve
     assert!(orphaned(&heir, 9).await.is_empty());
     assert_eq!(heir.observe().await.unwrap().unwrap().orphans, 0);
 
-    // The paused host wakes up. Every request tells it that it has lost its claims.
+    // The paused host wakes up. It learns from every request that it has lost its claims.
     assert!(fetch(&host, 1).await.is_empty());
     assert_eq!(host.renew(&claims).await.unwrap(), vec![Reply::Stolen; 4]);
     assert_eq!(recorded(&host, &claims[0], 1, 2).await, Reply::Stolen);

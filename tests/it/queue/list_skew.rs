@@ -52,7 +52,7 @@ async fn scores(scene: &Scene, key: &str) -> Vec<i64> {
     scores.filter(|s| s.is_finite()).map(|s| s as i64).collect()
 }
 
-/// All scores are near the server's time, and at most so much ahead of it.
+/// All scores are near the server's time, and at most `ahead_ms` ahead of it.
 async fn are_of_the_server(scene: &Scene, key: &str, ahead_ms: i64) {
     let now = scene.now_ms().await;
     for score in scores(scene, key).await {

@@ -29,7 +29,7 @@ async fn now_ms(scene: &Scene) -> u64 {
     u64::try_from(scene.now_ms().await).unwrap()
 }
 
-/// Hold a delivery so many times, and take it back each time.
+/// Hold a delivery `times` times, and take it back each time.
 async fn held(host: &StreamQueue, claim: &Arc<Claim>, times: u32) -> Arc<Claim> {
     let mut claim = Arc::clone(claim);
     for _ in 0..times {
@@ -96,7 +96,7 @@ async fn every_exit_forgets_the_holds() {
         settled(&host, claim, 1, step).await;
     }
     assert_eq!(scene.raw.number(&format!("ZCARD {HELD}")).await, 1);
-    // What is settled by hand is found by housekeeping, and nothing else is.
+    // A hold of a message that is settled by hand is found by housekeeping, and nothing else is.
     host.maintain().await.unwrap();
     assert_eq!(scene.raw.number(&format!("ZCARD {HELD}")).await, 1);
     scene

@@ -115,7 +115,7 @@ async fn a_list_removes_the_journals_of_messages_that_are_gone() {
         keys
     };
     assert_eq!(journals().await, of(&[0, 1, 2, 3]));
-    // Too many values to look at: nothing tells whose journals are left.
+    // Too many values to look at: nothing shows whose journals are left.
     scene.fill("RPUSH", KEY, 10_000).await;
     host.maintain().await.unwrap();
     assert_eq!(journals().await, of(&[0, 1, 2, 3]));

@@ -281,7 +281,7 @@ async fn claims_whose_replies_were_lost_are_found_again() {
     cut.assert_cut(16);
 }
 
-/// Parked messages that a host has taken without an answer, and then somebody destroys the group.
+/// Parked messages that a host has taken without an answer, and then a client destroys the group.
 #[tokio::test]
 async fn what_was_taken_without_an_answer_outlives_its_group() {
     for after in [0, 5, 40] {
@@ -296,7 +296,7 @@ async fn what_was_taken_without_an_answer_outlives_its_group() {
         scene.assert_held(claim.id, host.consumer(), 3).await;
         scene.destroy_group().await;
         other.repair(&[]).await.unwrap();
-        // Its record says when somebody must look.
+        // Its record says when a host must look.
         let id = text(claim.id);
         let due = scene.raw.text(&format!("ZSCORE {PARKED} {id}")).await;
         let (ms, count) = due.split_once('.').unwrap();
@@ -318,7 +318,7 @@ async fn what_was_taken_without_an_answer_outlives_its_group() {
     }
 }
 
-/// A host has read messages without an answer and others with one, and then somebody destroys the group.
+/// A host has read messages without an answer and others with one, and then a client destroys the group.
 #[tokio::test]
 async fn what_was_read_without_an_answer_is_read_again_after_its_group_is_destroyed() {
     for by_script in [false, true] {
@@ -343,7 +343,7 @@ async fn what_was_read_without_an_answer_is_read_again_after_its_group_is_destro
     }
 }
 
-/// The first fetch of a host goes by script, the next ones by a plain command.
+/// The first fetch of a host uses a script, the next ones a plain command.
 #[tokio::test]
 async fn claims_of_a_first_fetch_are_found_again() {
     for after in [0, 40] {

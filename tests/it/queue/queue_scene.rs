@@ -103,7 +103,7 @@ impl Scene {
         }
     }
 
-    /// Delete all entries; what is pending stays pending.
+    /// Delete all entries; pending ones stay pending.
     pub(crate) async fn trim_all(&self) {
         self.raw.ask(&format!("XTRIM {KEY} MAXLEN 0")).await;
     }

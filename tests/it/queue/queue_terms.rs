@@ -116,7 +116,7 @@ async fn an_orphan_waits_for_the_longest_min_idle_of_a_live_host() {
     let patient = scene.host_with(patient).await;
     assert!(orphaned(&heir, 9).await.is_empty(), "idle for a minute");
     assert!(scene.raw.number(&format!("PTTL {terms}")).await > 1_200_000);
-    // What was configured differently, and is gone, holds no longer.
+    // Terms that were configured differently, of a host that is gone, hold no longer.
     let name = patient.consumer().to_owned();
     drop(patient);
     let then = scene.now_ms().await - 1;
@@ -207,7 +207,7 @@ async fn two_lists_cannot_share_a_recovery_set() {
     heir.acknowledge(&claims).await.unwrap();
     host.leave().await.unwrap();
     heir.leave().await.unwrap();
-    // When all have left, and nothing is held, it belongs to nobody.
+    // When all have left, and nothing is held, it belongs to no queue.
     let other = ListQueue::open(scene.connector(), other_list())
         .await
         .unwrap();
@@ -230,7 +230,7 @@ async fn a_recovery_set_that_another_list_has_taken_meanwhile_is_left_alone() {
     let scene = list_scene::Scene::new().await;
     let host = scene.recovering().await;
     scene.claim(&host, &["a"]).await;
-    // Somebody deletes it, and starts a host of another list.
+    // An operator deletes it, and starts a host of another list.
     scene.delete(CLAIMS).await;
     let link = connector(&scene.url());
     let other = ListQueue::open(link, other_list()).await.unwrap();

@@ -384,7 +384,7 @@ async fn nothing_is_gone_from_a_group_that_was_made_again_until_it_is_repaired()
         assert_eq!(host.settle(&settlement).await.unwrap(), [Reply::Done]);
     }
     assert_eq!(scene.length(DEAD).await, 1);
-    // What is settled is gone.
+    // A settled delivery is gone.
     let gone = host.renew(&claims).await.unwrap();
     assert_eq!(gone, [Reply::Gone]);
 }

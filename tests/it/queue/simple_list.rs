@@ -227,7 +227,8 @@ async fn quick_then_slow(scene: &Scene, quick: usize, slow: usize, body: &str) {
     }
 }
 
-/// What could not run within the deadline of the drain is back on the list, in its order.
+/// Values that could not run within the deadline of the drain are back on the list, in their
+/// order.
 #[tokio::test]
 async fn a_drained_host_handles_the_values_that_it_started_and_gives_back_the_others() {
     let scene = Scene::new().await;

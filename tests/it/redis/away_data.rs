@@ -147,7 +147,7 @@ async fn a_host_finds_out_by_itself_that_others_made_its_group_again() {
         let host = scene.host(&How::default()).await;
         let load = scene.load(DROPS, 8).await;
         host.has_started(8).await;
-        // At no moment is there no group: nothing tells the host, before it settles something.
+        // At no moment is there no group: the host learns nothing of it, before it settles something.
         let again = "redis.call('XGROUP', 'DESTROY', KEYS[1], ARGV[1]) \
                      redis.call('XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2])";
         let words = ["EVAL", again, "1", KEY, GROUP, start].map(str::as_bytes);

@@ -65,7 +65,7 @@ impl Scene {
         Watched::start(&self.server.url(), how).await
     }
 
-    /// Add so many messages, with these bodies in turn.
+    /// Add `n` messages, with these bodies in turn.
     pub(crate) async fn load(&self, bodies: &[&'static str], n: usize) -> Load {
         let mut load = Load::default();
         for body in bodies.iter().cycle().take(n) {
@@ -241,7 +241,7 @@ impl Watched {
         }
     }
 
-    /// Wait until so many starts were made.
+    /// Wait until `n` starts were made.
     pub(crate) async fn has_started(&self, n: usize) {
         eventually(&format!("{n} starts"), async || {
             self.script.starts().len() >= n

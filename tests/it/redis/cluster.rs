@@ -114,7 +114,7 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// Publish so many messages. Each tells its handler to publish its number to `invoices`; every tenth fails
+    /// Publish `count` messages. The handler of each publishes its number to `invoices`; every tenth fails
     /// once before, and every seventh ends as a dead letter.
     pub(crate) async fn publish(&mut self, publisher: &Publisher, count: usize) {
         for _ in 0..count {

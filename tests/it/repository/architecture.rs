@@ -456,7 +456,7 @@ fn no_files_use_each_other_in_a_circle() {
             (module, used)
         })
         .collect();
-    // What cannot be reached from itself is in no circle.
+    // A node that cannot be reached from itself is in no circle.
     let circles: Vec<String> = arrows
         .keys()
         .filter(|start| {

@@ -74,7 +74,7 @@ fn follow(
         .env("XDG_CACHE_HOME", cache_home())
         .env("TOOLCHAINS", repository().join(".toolchains"))
         .env_remove("CARGO_TARGET_DIR")
-        // What the examples have built serves here, too.
+        // The files that the examples have built serve here, too.
         .env(
             "CARGO_BUILD_BUILD_DIR",
             repository().join("guest-examples/rust/target"),

@@ -689,7 +689,7 @@ async fn a_deploy_that_waits_ends_with_the_verdict_of_all_hosts() {
         );
     }
     drain_all(hosts).await;
-    // A canary that nobody gives messages is on trial for long.
+    // A canary that gets no messages is on trial for long.
     let options = scene.accepting().flags("canary=50% canary-window=1h");
     let host = options.ready().await;
     scene.deploy(&scripted("two"));

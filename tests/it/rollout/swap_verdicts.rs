@@ -298,7 +298,7 @@ async fn a_host_that_starts_tries_a_new_version_beside_the_one_that_the_fleet_ru
     let later = careful(&scene).ready().await;
     is_beside(&later);
     drain_all([host, later]).await;
-    // No host is left: somebody chose the fix.
+    // No host is left: an operator chose the fix.
     let alone = careful(&scene).ready().await;
     is_beside(&alone);
     // Nor does a version that every host refuses send a host that starts back to its file.

@@ -292,7 +292,8 @@ async fn no_attempt_starts_on_an_expired_lease() {
     for id in &held {
         let (ours, others) = (ended[0].witness().starts(id), ended[1].witness().starts(id));
         assert_eq!(ours, before.starts(id), "{id} started on an expired lease");
-        // What had ended when its host was paused may be acknowledged late, before the other host starts it.
+        // A message whose attempt had ended when its host was paused may be acknowledged late, before the
+        // other host starts it.
         assert!(
             others == 1 || ours == 1 && others == 0,
             "{id}: {ours}, {others}"

@@ -22,7 +22,7 @@ async fn due(scene: &Scene) -> BTreeMap<String, u64> {
     due.into_iter().map(whole).collect()
 }
 
-/// Wait until so many messages are parked.
+/// Wait until `count` messages are parked.
 async fn parked(scene: &Scene, count: usize) {
     eventually("all are parked", async || due(scene).await.len() == count).await;
 }
@@ -204,7 +204,7 @@ async fn two_groups_of_one_stream_do_not_affect_each_other() {
     // There are no copies.
     assert_eq!(scene.raw.number("XLEN orders").await, 60);
     let keys: Vec<String> = redis::from_redis_value(scene.raw.ask("KEYS *").await).unwrap();
-    // Only what its hosts go by.
+    // Only the terms of its hosts.
     let of_other = keys.iter().filter(|key| key.contains(":other"));
     assert!(of_other.eq(["{orders}:min-idle:other"]), "{keys:?}");
     let (nacks, acks) = (nacks.drain().await, acks.drain().await);
@@ -236,7 +236,7 @@ async fn two_groups_of_one_stream_do_not_affect_each_other() {
 }
 
 /// An idle host asks for what is due only after the server has announced a change, and sends few commands
-/// altogether. Where the user may not be told, it asks all the time. Both take what is due.
+/// altogether. Where the user may not get announcements, it asks all the time. Both take what is due.
 #[tokio::test]
 async fn an_idle_host_asks_for_what_is_due_only_after_a_change() {
     for is_told in [true, false] {

@@ -59,7 +59,8 @@ async fn a_host_with_slow_handlers_holds_few_messages() {
     host.drained().await;
 }
 
-/// What a host reads ahead while it is fast, it gives back when it becomes slow: it does not keep it from others.
+/// A host gives back the messages that it read ahead while it was fast, when it becomes slow: it does not keep it
+/// from others.
 #[tokio::test]
 async fn a_host_that_becomes_slow_leaves_its_work_to_an_idle_host() {
     let mut scene = Scene::new().await;
@@ -69,7 +70,7 @@ async fn a_host_that_becomes_slow_leaves_its_work_to_an_idle_host() {
     let first = options.ready().await;
     first.starts(1002).await;
     let second = options.ready().await;
-    // What it is given starts there, and costs nothing.
+    // The messages that it gets start there, and cost nothing.
     second.starts(2).await;
     let witness = Witness::so_far([&first, &second]);
     let started = slow.iter().filter(|id| witness.starts(id) > 0);

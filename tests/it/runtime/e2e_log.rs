@@ -42,7 +42,7 @@ async fn a_terminal_that_draws_nothing_does_not_stop_the_host() {
     drop(pair);
 }
 
-/// A host whose log nobody reads handles all its messages.
+/// A host whose log no process reads handles all its messages.
 async fn ends_unread(start: impl FnOnce(&HostOptions) -> Child) {
     const MESSAGES: usize = 400;
     let mut scene = Scene::new().await;

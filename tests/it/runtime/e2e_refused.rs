@@ -131,7 +131,7 @@ async fn a_redis_without_memory_keeps_the_message_pending() {
     })
     .await;
     check_refused(&mut scene, &host, &id, 1, "OOM").await;
-    // What is parked is no dead letter.
+    // A parked message is no dead letter.
     let (_, ready) = host.get("/ready");
     assert!(ready.contains("settlements-refused"), "{ready}");
     assert!(ready.contains("raise `maxmemory`"), "{ready}");

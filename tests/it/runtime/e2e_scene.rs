@@ -44,7 +44,7 @@ impl Scene {
         id
     }
 
-    /// Publish so many with the same body.
+    /// Publish `count` messages with the same body.
     pub(crate) async fn publish_all(&mut self, body: &str, count: usize) -> Vec<String> {
         let mut ids = Vec::with_capacity(count);
         for _ in 0..count {

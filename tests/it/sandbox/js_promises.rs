@@ -1,4 +1,4 @@
-//! Handlers in JavaScript and TypeScript: what stands behind an `await` runs before the outcome counts, or the attempt
+//! Handlers in JavaScript and TypeScript: code behind an `await` runs before the outcome counts, or the attempt
 //! is a fault. Their random numbers differ.
 
 use std::collections::BTreeSet;
@@ -405,7 +405,7 @@ async fn draws_random_numbers(rig: &mut Rig) {
     let (mut drawn, mut loaded) = (Vec::new(), BTreeSet::new());
     for _ in 0..3 {
         let outcome = rig.run("random numbers").await.outcome;
-        // Each byte is there, out of so many.
+        // Each of the 256 values of a byte is there.
         let all = Outcome::Drop(Some("256 refused refused".to_owned()));
         assert_eq!(outcome, all);
         let mut lines = rig.lines();

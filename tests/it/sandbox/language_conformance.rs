@@ -35,7 +35,8 @@ mod merged {
     for_every_language!(is_compiled_as_few_core_modules);
 }
 
-/// What the tools of a language link together is one module. One or two stay that need what depends on it.
+/// The modules that the tools of a language link together are one module. One or two stay that need what
+/// depends on it.
 async fn is_compiled_as_few_core_modules(name: &str) {
     let bytes = std::fs::read(language(name)).unwrap();
     let core_modules = |component: &[u8]| {

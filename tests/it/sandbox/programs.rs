@@ -330,7 +330,7 @@ async fn hostile_programs_stay_within_their_limits() {
             let kept: usize = rig.lines().iter().map(String::len).sum();
             assert!(kept <= Limits::default().log_attempt, "{body}: {kept}");
         }
-        // What it reads again and again is there once.
+        // Input that it reads again and again is there once.
         assert_eq!(rig.run("input;x").await.outcome, Outcome::Ack);
         assert_eq!(rig.lines(), ["7 bytes"]);
         for _ in 0..3 {

@@ -236,7 +236,7 @@ fn refusing_an_expensive_component_takes_no_memory_in_the_host() {
     }
 }
 
-/// Components nested in one another: so many components, each with so many empty ones.
+/// Components nested in one another: `outer` components, each with `inner` empty ones.
 fn nested(outer: usize, inner: usize) -> String {
     let inner = "(instance (instantiate $empty))".repeat(inner);
     let outer = "(instance (instantiate $crowd))".repeat(outer);
@@ -245,7 +245,7 @@ fn nested(outer: usize, inner: usize) -> String {
     )
 }
 
-/// A module with so many elements in passive segments, in so many instances.
+/// A module with `elements` elements in passive segments, in `instances` instances.
 fn passive(elements: usize, instances: usize) -> String {
     let elements = "$f ".repeat(elements);
     let instances = "(core instance (instantiate $m))".repeat(instances);
@@ -254,7 +254,7 @@ fn passive(elements: usize, instances: usize) -> String {
 
 /// Each declares little, and takes much: what no limit of an instance counts.
 fn hoards() -> [(&'static str, Vec<u8>); 3] {
-    // What is not touched does not hide it.
+    // Memory that is not touched does not hide it.
     let roomy = r#"(core module $r (memory 900)) (core instance (instantiate $r))"#;
     [
         ("nested components", handler_beside(&nested(900, 900))),

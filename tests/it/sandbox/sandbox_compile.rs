@@ -353,7 +353,7 @@ fn a_compiler_makes_only_the_calls_that_it_needs() {
 fn a_compiler_that_cannot_be_confined_says_so() {
     const CHILD: &str = "HOSTLER_TEST_NO_SECCOMP";
     if std::env::var_os(CHILD).is_none() {
-        // What a process may not do is for ever: the test runs itself as a child.
+        // A process can never undo its bans: the test runs itself as a child.
         let child = Command::new(std::env::current_exe().unwrap())
             .args([
                 "--exact",

@@ -124,7 +124,7 @@ async fn delays(rig: &mut Rig) -> [u128; 2] {
 
 #[tokio::test]
 async fn instances_begin_after_the_start_and_share_nothing() {
-    // What it counts, writes and grows at the start and in the call is in the answer.
+    // The answer shows what it counts, writes and grows at the start and in the call.
     let start = counting(
         "(i64.store (i32.const 128) (i64.const 40))
          (drop (memory.grow (i32.const 2)))",

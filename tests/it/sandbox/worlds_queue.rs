@@ -170,7 +170,7 @@ async fn while_hosts_die(
 
 const MESSAGES: usize = 120;
 
-/// What a host had not written yet when it was killed is missing from its log: a slot each, at most.
+/// A line that a host had not written yet when it was killed is missing from its log: a slot each, at most.
 async fn all_are_said(kind: Kind, adapter: Adapter) {
     let scene = Scene::new(kind).await;
     let ended = while_hosts_die(&scene, adapter, |number| format!("text:{number}")).await;

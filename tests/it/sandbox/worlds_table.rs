@@ -169,8 +169,8 @@ async fn module(language: &str) {
     answers_as_far_as_it_can(&orders_program(language), Words::Codes).await;
 }
 
-/// The component that `wasm-tools component new` makes of it. There is none of Go: its allocator writes over the state
-/// of the adapter.
+/// The component that `wasm-tools component new` makes of it. Go has no such component: its allocator writes over the
+/// state of the adapter.
 async fn component(language: &str) {
     let module = std::fs::read(orders_program(language)).unwrap();
     let adapter = wasi_preview1_component_adapter_provider::WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER;

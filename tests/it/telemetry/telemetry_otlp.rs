@@ -50,7 +50,7 @@ async fn add(scene: &Scene, body: &str, headers: &[(&str, &str)]) -> String {
     redis::from_redis_value(id).unwrap()
 }
 
-/// The spans of so many attempts, in the order of their begin.
+/// The spans of `wanted` attempts, in the order of their begin.
 async fn attempts(collector: &Collector, wanted: usize) -> Vec<Span> {
     eventually(&format!("{wanted} attempts are recorded"), async || {
         collector.attempts().len() >= wanted
@@ -186,7 +186,8 @@ async fn each_attempt_has_a_span_in_one_trace_and_a_fault_is_an_error() {
     assert_eq!(of(&spans[1], "error.type"), "trap");
     let detail = &spans[1].status.as_ref().unwrap().message;
     assert!(detail.contains("unreachable"), "{detail}");
-    // What the host says of an attempt is in its span, as what the handler says. The dead letter is of the last.
+    // The lines of the host about an attempt are in its span, and so are those of the handler. The dead letter
+    // is of the last.
     for (message, span) in [("the handler faulted", 1), ("dead-lettered", 2)] {
         let line = ended.log.iter().find(|line| line.message() == message);
         let line = line.unwrap();

@@ -181,7 +181,7 @@ async fn the_page_has_no_outside_resource_and_no_inline_script() {
     ] {
         let (status, head, text) = ui.send("GET", path, &[], "");
         assert!(status == 200 && head.contains(kind), "{head}");
-        // What comes from Redis is never read as markup, and nothing comes from elsewhere.
+        // Text that comes from Redis is never read as markup, and nothing comes from elsewhere.
         for never in [
             "innerHTML",
             "outerHTML",
@@ -302,7 +302,7 @@ async fn an_action_needs_the_token_the_own_page_and_a_confirmation() {
             vec![("Content-Type", "text/plain"), ("X-Hostler-Token", TOKEN)],
             415,
         ),
-        // A name that somebody makes point at this machine.
+        // A name that an attacker makes point at this machine.
         (
             vec![
                 json_type,
@@ -409,7 +409,7 @@ async fn a_dead_letter_is_tried_with_a_handler_that_the_operator_named_and_no_ot
     let (_, verdict) = trial(&fine, name);
     assert_eq!(verdict["verdict"], "ack");
     assert!(verdict["duration_us"].as_u64().unwrap() > 0);
-    // A path is a name that nobody gave.
+    // A path is a name that was not given.
     let path = file.display().to_string();
     for (id, handler, status) in [
         (&*fine, &*path, 400),
