@@ -205,7 +205,8 @@ impl HostOptions {
         }
     }
 
-    /// Start it with a pipe as its stderr that no process reads, as long as what is returned is kept.
+    /// Start it with a pipe as its stderr that no process reads, as long as the returned value is
+    /// kept.
     pub fn start_unread(&self) -> Child {
         self.start_into(Stdio::piped())
     }

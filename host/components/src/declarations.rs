@@ -15,7 +15,8 @@ const TYPES: u64 = 50_000;
 /// its module.
 const PASSIVE_ELEMENTS: u64 = 10_000;
 
-/// Refuse a component that declares too much, or is for a world with `async` functions. What cannot be parsed is not counted: it does not compile.
+/// Refuse a component that declares too much, or is for a world with `async` functions. A component that cannot be
+/// parsed is not counted: it does not compile.
 pub(super) fn check(bytes: &[u8]) -> Result<(), Refusal> {
     let (mut types, mut elements) = (0_u64, 0_u64);
     let mut depth = 0_u32;

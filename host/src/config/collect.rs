@@ -28,8 +28,8 @@ pub const CONFIG_VARIABLE: &str = "HOSTLER_CONFIG";
 pub struct Input<'a> {
     /// The configuration file.
     pub file: Option<&'a Path>,
-    /// The file was found, not named: what the flags and variables say about the server, or about another queue,
-    /// replaces all that it says about these.
+    /// The file was found, not named: the flags and variables about the server, or about another queue, replace
+    /// all that it says about these.
     pub is_beside: bool,
     /// The text of the file, if it has been read.
     pub file_text: Option<&'a str>,

@@ -74,7 +74,7 @@ fn one(script: &'static Script, found: Value) -> Result<Found, Error> {
     })
 }
 
-/// Add to the number of a key. After a lost answer nobody knows whether it happened.
+/// Add to the number of a key. After a lost answer it is not known whether it happened.
 pub(crate) async fn increment(link: &Link, key: &str, delta: i64) -> Result<i64, Error> {
     const COMMAND: &str = "INCRBY";
     let mut cmd = redis::cmd(COMMAND);
@@ -83,7 +83,7 @@ pub(crate) async fn increment(link: &Link, key: &str, delta: i64) -> Result<i64,
     reply::integer(COMMAND, &reply)
 }
 
-/// Set a value, if the present one is the one that was seen. After a lost answer nobody knows whether it
+/// Set a value, if the present one is the one that was seen. After a lost answer it is not known whether it
 /// happened.
 pub(crate) async fn swap(
     link: &Link,

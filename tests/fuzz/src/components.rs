@@ -32,7 +32,7 @@ use hostler::wire::stream;
 use wasm_encoder::Encode;
 use wasm_smith::{Config, Module};
 
-/// Longer than any limit: what takes longer hangs.
+/// Longer than any limit: a call that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes of what is said about a component that is refused.
@@ -732,7 +732,7 @@ impl Memory<'_> {
                 }
                 let text = (start..end).map(|i| self.0.get(i).copied().unwrap_or(0));
                 match String::from_utf8(text.collect()) {
-                    // Text that acts on a terminal is escaped: that it does not is seen to elsewhere.
+                    // Text that acts on a terminal is escaped: other tests check that it does not act.
                     Ok(text) if text.chars().any(acts) => Err(Unread::Unknown),
                     Ok(text) => Ok(Outcome::Drop(Some(text))),
                     Err(_) => Err(Unread::Outside),

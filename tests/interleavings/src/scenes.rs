@@ -206,7 +206,7 @@ async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     .await
 }
 
-/// A slot that gives up waiting loses no ticket: what woke it wakes another.
+/// A slot that gives up waiting loses no ticket: its wake-up wakes another.
 pub fn a_slot_that_stops_waiting_loses_no_ticket() {
     let (sender, queue) = channel();
     let taken = Arc::new(AtomicUsize::new(0));

@@ -355,7 +355,8 @@ async fn a_write_that_fails_behind_another_one_repeats_none_whichever_host_goes_
     );
 }
 
-/// The next host has another configuration: what the first one wrote elsewhere does not count as its own.
+/// The next host has another configuration: the writes of the first one elsewhere do not count as its
+/// own.
 async fn an_attempt_that_publishes_elsewhere_leaves_nothing_out(kind: Kind) {
     let scene = Scene::new().await;
     let host = |to: &str| {

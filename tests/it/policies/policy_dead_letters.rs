@@ -1,5 +1,5 @@
 //! The dead-letter key is taken away under load, by a policy or in the configuration file. That is no word to discard
-//! anything: dead letters wait. With a word, what is on its way ends under the new rules: nothing stays pending.
+//! anything: dead letters wait. With a word, messages on their way end under the new rules: nothing stays pending.
 
 use hostler_tests::command::run;
 use hostler_tests::host::Host;

@@ -271,7 +271,7 @@ async fn a_host_that_becomes_slow_gives_back_values_that_it_has_not_started() {
     other.kill().await;
 }
 
-/// A user who may not write to the list loses nothing either: what cannot go back runs.
+/// A user who may not write to the list loses nothing either: a value that cannot go back runs.
 #[tokio::test]
 async fn what_the_list_refuses_to_take_back_runs_before_the_host_stops() {
     let scene = Scene::new().await;

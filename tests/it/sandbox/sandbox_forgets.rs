@@ -473,7 +473,7 @@ fn the_kernel_has_the_categories_that_a_reset_asks_for() {
     }
 }
 
-// They run alone: what they do to the machine slows the others down.
+// They run alone: their load slows the others down.
 mod measured {
     use super::*;
 

@@ -345,7 +345,7 @@ fn a_memory_that_is_passed_on_is_the_same_memory() {
 
 #[test]
 fn a_module_whose_start_fails_stays() {
-    // What the one between says comes before the failure.
+    // The note of the one between comes before the failure.
     let between = r#"
         (alias core export $first "memory" (core memory $memory))
         (core func $noted-there (canon lower (func $noted) (memory $memory)))

@@ -2,8 +2,8 @@
 //! its start, with the same memories and globals.
 //!
 //! Only a start that depends on nothing outside is kept, so that a snapshot has no secret and no random seed:
-//! [`outside`] has what a start may call. What an instance has besides memories and globals is made again in
-//! each: [`resume`].
+//! [`outside`] has what a start may call. The other parts of an instance, besides memories and globals, are made again
+//! in each: [`resume`].
 
 mod compact;
 mod outside;
@@ -134,7 +134,7 @@ fn counting_engine(mut config: Config) -> wasmtime::Result<Engine> {
 struct State {
     store: Store<Start>,
     instance: Instance,
-    /// The first error. What is read after it means nothing.
+    /// The first error. A value that is read after it means nothing.
     failed: Option<wasmtime::Error>,
 }
 

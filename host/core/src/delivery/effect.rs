@@ -199,7 +199,7 @@ impl Effects {
         self.hold.as_ref()
     }
 
-    /// Whether there are none.
+    /// Whether there are no effects.
     pub fn is_empty(&self) -> bool {
         self.publications.is_empty() && self.keys == Keys::default()
     }
@@ -349,7 +349,7 @@ impl Effects {
         Ok(())
     }
 
-    /// The attempt has changed this key in Redis at once: what it had read before does not count.
+    /// The attempt has changed this key in Redis at once: a value that it had read before does not count.
     pub fn changed_at_once(&mut self, key: &str) {
         if let Some(seen) = self.keys.seen.remove(key) {
             self.give_back(seen.bytes(key));
@@ -722,7 +722,7 @@ mod tests {
         assert_eq!(effects.own("{o}:kv:b"), Some(&value("2")));
         assert_eq!(effects.own("a"), None);
 
-        // What was read is held, too; the first look counts, until the key is changed at once.
+        // A value that was read is held, too; the first look counts, until the key is changed at once.
         let seen = |value: Option<&str>| Seen {
             value: value.map(|digest| (1, digest.to_owned())),
         };

@@ -104,7 +104,7 @@ impl Headers {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no headers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -81,7 +81,7 @@ impl Provider for Store {
         found.into_iter().map(value).collect()
     }
 
-    /// Add to the number of a key. After a lost answer nobody knows whether it happened.
+    /// Add to the number of a key. After a lost answer it is not known whether it happened.
     async fn increment(&self, key: &str, delta: i64) -> Result<i64, String> {
         let Some(link) = self.link.get() else {
             let mut trial = self.trial.lock();
@@ -100,7 +100,7 @@ impl Provider for Store {
         })
     }
 
-    /// Set a value, if the present one is the one that was seen. After a lost answer nobody knows whether
+    /// Set a value, if the present one is the one that was seen. After a lost answer it is not known whether
     /// it happened.
     async fn swap(&self, key: &str, seen: &Seen, value: &[u8]) -> Result<bool, String> {
         let Some(link) = self.link.get() else {

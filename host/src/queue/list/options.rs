@@ -22,8 +22,8 @@ pub struct ListOptions {
     pub framing: Framing,
     /// After how long without renewal a delivery is an orphan.
     pub min_idle: Duration,
-    /// Where claims are recorded, so that they are recovered one by one. Without it, what an instance holds is
-    /// recovered when that instance is no longer seen.
+    /// Where claims are recorded, so that they are recovered one by one. Without it, the deliveries of an
+    /// instance are recovered when that instance is no longer seen.
     pub recovery: Option<Recovery>,
     /// Where its handler may publish, by the names that the handler uses.
     pub outlets: Outlets,

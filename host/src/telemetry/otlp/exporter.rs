@@ -13,7 +13,7 @@ use crate::telemetry::otlp::dropped;
 const BATCH_MAX: usize = 512;
 /// How long the first record of a request waits for others.
 const DELAY: Duration = Duration::from_secs(1);
-/// How often the queue is looked at meanwhile: it holds more than what comes within this time.
+/// How often the queue is looked at meanwhile: it holds more than comes within this time.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The pauses before a request is tried again. After them it is dropped.
 const PAUSES: [Duration; 4] = [
