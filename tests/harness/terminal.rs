@@ -93,7 +93,7 @@ impl Terminal {
         self.until(what, |text| text.contains(what));
     }
 
-    /// Wait until what it has drawn is such.
+    /// Wait until its output is such.
     pub fn until(&mut self, what: &str, is_such: impl Fn(&str) -> bool) {
         let begun = Instant::now();
         while !is_such(&self.text()) {

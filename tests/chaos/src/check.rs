@@ -684,7 +684,7 @@ impl<'a> Judge<'a> {
         let mut longest = 0;
         for fault in history.faults.iter().filter(|f| f.kind.interrupts()) {
             let next = verdicts.partition_point(|&(at, _)| at < fault.until_ms);
-            // If what came next was published later, there was nothing to do: nothing to recover.
+            // If the next message was published later, there was nothing to do: nothing to recover.
             if let Some(&(next, published)) = verdicts.get(next)
                 && published <= fault.until_ms
             {

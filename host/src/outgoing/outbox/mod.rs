@@ -5,7 +5,7 @@
 //! - `relay`: the way from an outbox to its destination, and its crash windows.
 //! - `report`: how much outboxes hold.
 //!
-//! An outbox outlives the hosts and the configuration that filled it: what was acknowledged is published.
+//! An outbox outlives the hosts and the configuration that filled it: acknowledged publications are carried out.
 //! The set of the destinations shows every host of the queue which outboxes there are.
 
 use std::collections::BTreeMap;

@@ -338,8 +338,8 @@ impl Driver {
         }
     }
 
-    /// Whether what was acknowledged is relayed to other slots, as far as it can be now. An entry that is left stays in
-    /// its outbox, for any host of the queue.
+    /// Whether the acknowledged publications are relayed to other slots, as far as it can be now. An entry that is left
+    /// stays in its outbox, for any host of the queue.
     fn outboxes_are_done(&mut self, now: Time) -> bool {
         if !std::mem::replace(&mut self.is_relaying, true) {
             self.queue.hurry();

@@ -1,5 +1,5 @@
 //! As `scripted`, and holds: `hold:MS` asks for a hold, and writes the reason of a refusal to stdout; `wait:TOTAL:MS`
-//! holds the message, and asks for another attempt, until it is so old.
+//! holds the message, and asks for another attempt, until it is `TOTAL` milliseconds old.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
