@@ -559,8 +559,7 @@ impl World<'_> {
             }
             7 => {
                 self.trace(|| "the set of parked deliveries is deleted".to_owned());
-                let parked: Vec<Entry> = self.store.due.keys().copied().collect();
-                self.store.due.clear();
+                let parked = self.store.delete_parked_set();
                 self.excuse(parked);
             }
             8 => {
@@ -606,6 +605,10 @@ impl World<'_> {
         self.tale.cleaned += u64::from(!gone.is_empty());
         for &entry in &gone {
             self.audit.unlisted(entry);
+            // Its record would have brought it up again: nobody else can tell it from one that is settled.
+            if self.store.unrecorded.remove(&entry) {
+                self.audit.excuse(entry, false);
+            }
         }
         self.excuse(gone);
     }
