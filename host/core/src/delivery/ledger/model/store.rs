@@ -252,6 +252,17 @@ impl Store {
         }
     }
 
+    /// Whether the record of a delivery that is not pending brings it up again (`take_due.lua`). If not, it counts as one that
+    /// was acknowledged by hand.
+    pub(super) fn is_recorded(&self, entry: Entry) -> bool {
+        let is_whole = self
+            .group
+            .is_some_and(|group| group.mark.is_some() && !group.unparked);
+        self.due
+            .get(&entry)
+            .is_some_and(|record| record.is_taken || !is_whole)
+    }
+
     /// Whether some parked deliveries may not be pending.
     fn is_unparked(&self) -> bool {
         Rule::ParkedAgain.holds() && self.group.is_some_and(|group| group.unparked)

@@ -682,7 +682,7 @@ impl World<'_> {
         for entry in entries {
             let is_known = store.is_unread(entry)
                 || store.pending.contains_key(&entry)
-                || store.due.contains_key(&entry)
+                || store.is_recorded(entry)
                 || held.contains(&entry);
             self.audit.excuse(entry, is_known);
         }
