@@ -23,6 +23,8 @@ pub(super) struct Held<J> {
     pub(super) state: State,
     /// When the lease was last confirmed.
     pub(super) leased: Time,
+    /// When Redis last said that this host has the delivery, behind all that could have sent it away: `None` = not yet.
+    pub(super) owned: Option<Time>,
     /// This host may have sent the delivery away since it was claimed: the answer to the claim came
     /// so late that the host may have adopted, run and parked it in between, or a settlement of an
     /// earlier holding came after the claim. Nothing starts before Redis confirms owner and count.

@@ -102,8 +102,9 @@ pub struct Ledger<J> {
     /// When a repeated settlement last sent a delivery away. It may have come after a claim whose answer is still
     /// on its way.
     sent_away_again: Option<Time>,
-    /// What was settled last, or went away, with the times; whether it was settled for good.
-    settled_last: VecDeque<(Time, DeliveryId, bool)>,
+    /// What was closed last, with the times, and the count with which it went back: `None` = it is settled for good, or
+    /// lost.
+    settled_last: VecDeque<(Time, DeliveryId, Option<u32>)>,
     out: Vec<Action<J>>,
 }
 
@@ -223,10 +224,10 @@ impl<J> Ledger<J> {
         self.holdings.find(key).map(|held| held.leased)
     }
 
-    /// When another host may take it, if its lease is not confirmed before.
+    /// Until when no other host can have taken it, if this host still has it: `None` = nobody knows.
     pub fn lease_ends(&self, key: Key) -> Option<Time> {
-        let leased = self.leased(key);
-        leased.map(|leased| leased + self.settings.min_idle)
+        let held = self.holdings.find(key)?;
+        held.owned.map(|owned| owned + self.settings.min_idle)
     }
 
     /// Whether an acknowledgement of this delivery needs no check: no other host can have taken it up to now, and it

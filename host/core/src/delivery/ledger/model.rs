@@ -37,6 +37,13 @@ fn seeds(runs: u64) -> std::ops::Range<u64> {
 
 /// Run a scenario over many seeds: none may break a promise.
 fn holds(runs: u64, make: impl Fn(&mut Rng) -> Scenario) -> Tale {
+    let (all, broken) = hunt(runs, make);
+    assert_eq!(broken, 0, "so many runs break a promise");
+    all
+}
+
+/// The same, and says how many runs of a hunt break a promise.
+fn hunt(runs: u64, make: impl Fn(&mut Rng) -> Scenario) -> (Tale, u32) {
     let (mut all, mut broken) = (Tale::default(), 0);
     // A hunt goes on behind a broken promise.
     let is_hunt =
@@ -67,8 +74,7 @@ fn holds(runs: u64, make: impl Fn(&mut Rng) -> Scenario) -> Tale {
         }
         panic!("{title}\nSet that variable for the whole story.");
     }
-    assert_eq!(broken, 0, "so many runs break a promise");
-    all
+    (all, broken)
 }
 
 #[test]
@@ -192,12 +198,22 @@ enum Since {
 /// - The cap was lowered while an attempt ran, and changed the number of the attempt.
 /// - A repeated park came between a claim and its answer (163,569).
 /// - A claim came while an attempt ran that then had to run again, and its charge stayed (7,399).
+/// - The rules changed while Redis was asked to bring back a message that was to be discarded (61,188).
+/// - A consumer was deleted with a message that only renewals had confirmed: its lease had ended once (78,724), or its
+///   claim was older than the answer to an earlier settlement (136,561 and 137,549).
+/// - A message was left for others, and taken back at once: the claim counted as one from before (154,520).
+/// - The six behind that: this model counted a hand-out as a charge although the rules made it free (72,102, 82,461,
+///   158,288 and 182,197), and did not know that a late acknowledgement may end a message that its own host has taken
+///   again (99,988 and 140,918).
+/// - Then somebody deleted the record of a claim, and the consumer before its first renewal (191,455).
+/// - A message that was parked was read as new in a group that began anew, without an answer, and the consumer was deleted: its
+///   record counted as one that brings it up again (15,583).
 /// - The last five: this model asked for more than is promised.
 #[test]
 fn runs_that_broke_a_promise_once_hold() {
     type Make = fn(&mut Rng) -> Scenario;
     // The seed, the scenario, and how much of the model is older than the seed.
-    let found: [(u64, Make, Since); 14] = [
+    let found: [(u64, Make, Since); 27] = [
         (1_520, Scenario::changing, Since::Start),
         (2_425, Scenario::changing, Since::Start),
         (147_578, Scenario::changing, Since::Start),
@@ -207,6 +223,23 @@ fn runs_that_broke_a_promise_once_hold() {
         (1_651, Scenario::counting, Since::Start),
         (163_569, Scenario::counting, Since::Parts),
         (7_399, Scenario::counting, Since::Ahead),
+        (61_188, Scenario::cleaning, Since::Records),
+        (78_724, Scenario::cleaning, Since::Records),
+        (136_561, Scenario::cleaning, Since::Records),
+        (137_549, Scenario::cleaning, Since::Records),
+        (154_520, Scenario::cleaning, Since::Records),
+        (72_102, Scenario::cleaning, Since::Records),
+        (82_461, Scenario::cleaning, Since::Records),
+        (158_288, Scenario::cleaning, Since::Records),
+        (182_197, Scenario::cleaning, Since::Records),
+        (99_988, Scenario::cleaning, Since::Records),
+        (140_918, Scenario::cleaning, Since::Records),
+        (191_455, Scenario::cleaning, Since::Records),
+        (
+            15_583,
+            |rng| losing(Scenario::journaling_regrouped(rng)),
+            Since::Records,
+        ),
         (50_790, Scenario::mixed, Since::Start),
         (92_999, Scenario::regrouping, Since::Start),
         (3_093, Scenario::acting_regrouped, Since::Start),
@@ -226,6 +259,12 @@ fn runs_that_broke_a_promise_once_hold() {
     }
 }
 
+/// Many answers are lost.
+fn losing(mut scenario: Scenario) -> Scenario {
+    scenario.faults.lost = 60;
+    scenario
+}
+
 /// The worst worlds, and many answers are lost.
 #[test]
 fn every_promise_holds_where_many_answers_are_lost() {
@@ -239,14 +278,13 @@ fn every_promise_holds_where_many_answers_are_lost() {
         ("holding_regrouped", Scenario::holding_regrouped),
         ("journaling_regrouped", Scenario::journaling_regrouped),
     ];
+    let mut broken = 0;
     for (name, make) in worlds {
         println!("{name}");
-        holds(50, |rng| {
-            let mut scenario = make(rng);
-            scenario.faults.lost = 60;
-            scenario
-        });
+        let (_, more) = hunt(50, |rng| losing(make(rng)));
+        broken += more;
     }
+    assert_eq!(broken, 0, "so many runs break a promise");
 }
 
 /// A start that ends with a hold is not charged, and each other start is.

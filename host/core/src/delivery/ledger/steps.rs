@@ -62,7 +62,7 @@ impl<J> Ledger<J> {
             self.superseded(key, delivery.job);
         } else if replaceable || (!is_released && !Rule::OneRunAtATime.holds()) {
             let delivery = delivery.again(old.counts.native, old.lane);
-            self.close(key, Closed::Superseded);
+            self.close(now, key, Closed::Superseded);
             self.hold_again(now, leased, delivery);
         } else {
             old.successor = Some(Box::new((delivery, leased)));
@@ -79,6 +79,7 @@ impl<J> Ledger<J> {
         self.hold(now, leased, delivery);
         if let Some(held) = self.holdings.by_id(id) {
             held.doubtful = true;
+            held.owned = None;
         }
     }
 
@@ -86,12 +87,9 @@ impl<J> Ledger<J> {
         let limit = self.settings.policy.limit;
         let fresh = delivery.origin == Origin::Fresh;
         // This host may have adopted an own one, and have settled it, or sent it away, since. An earlier attempt of
-        // this host may have acknowledged late what it takes back now.
-        let is_unsure = match delivery.origin {
-            Origin::Fresh => false,
-            Origin::Returned => self.may_have_settled(delivery.id, leased, true),
-            Origin::Orphan { .. } => self.may_have_settled(delivery.id, leased, false),
-        };
+        // this host may have acknowledged late what it takes back now. And an earlier claim of what came to this host
+        // again may have had its answer first, and its start may be recorded.
+        let is_unsure = !fresh && self.may_be_older(&delivery, leased);
         let counts = AttemptCounts {
             header: delivery.header,
             native: delivery.native,
@@ -102,6 +100,9 @@ impl<J> Ledger<J> {
             Origin::Orphan { .. } if Rule::SuspectsRunIsolated.holds() => limit.orphan_lane(counts),
             Origin::Fresh | Origin::Returned | Origin::Orphan { .. } => Lane::Normal,
         };
+        let is_doubtful = now.saturating_sub(leased) >= self.settings.min_idle / 2
+            || self.sent_away_again.is_some_and(|at| leased <= at)
+            || is_unsure;
         let key = self.holdings.next_key(delivery.id);
         let held = Held {
             generation: key.generation,
@@ -111,14 +112,10 @@ impl<J> Ledger<J> {
             lane,
             state: State::Waiting,
             leased,
-            doubtful: now.saturating_sub(leased) >= self.settings.min_idle / 2
-                || self.sent_away_again.is_some_and(|at| leased <= at)
-                || is_unsure,
+            owned: Some(leased).filter(|_| !is_doubtful),
+            doubtful: is_doubtful,
             lost: None,
-            missing: match is_unsure {
-                true => Missing::Settled,
-                false => Missing::No,
-            },
+            missing: Missing::No,
             successor: None,
             was_refused: false,
             is_unanswered: false,
@@ -289,6 +286,7 @@ impl<J> Ledger<J> {
                 held.counts.native = write;
                 held.counts.fresh &= !is_record;
                 held.leased = leased;
+                held.owned = Some(leased);
                 held.doubtful = false;
                 held.missing = Missing::No;
                 let (counts, is_void) = (held.counts, held.last.is_void);
@@ -393,7 +391,7 @@ impl<J> Ledger<J> {
         if held.successor.is_some() {
             self.close_or_succeed(now, key, Closed::Superseded);
         } else if let Some(how) = held.lost.clone() {
-            self.close(key, how);
+            self.close(now, key, how);
             self.suspect_done(now, key);
         } else {
             return false;
@@ -703,7 +701,6 @@ impl<J> Ledger<J> {
             Closed::Settled(action) => action.parking().is_some(),
             _ => false,
         };
-        self.note_settled(now, key.id, !is_away);
         if is_away {
             if is_repeated {
                 self.sent_away_again = Some(now);
@@ -716,7 +713,7 @@ impl<J> Ledger<J> {
             .holdings
             .find_mut(key)
             .and_then(|held| held.successor.take());
-        self.close(key, how);
+        self.close(now, key, how);
         if let Some(successor) = successor {
             self.superseded(key, successor.0.job);
         }
@@ -804,9 +801,17 @@ impl<J> Ledger<J> {
         held.is_some_and(|held| held.lost == Some(Closed::Trimmed))
     }
 
-    fn close(&mut self, key: Key, how: Closed) {
+    fn close(&mut self, now: Time, key: Key, how: Closed) {
         if let Some(held) = self.holdings.remove(key) {
             let job = held.job;
+            let action = match &how {
+                Closed::Settled(action) => Some(action),
+                _ => None,
+            };
+            let kept = action.and_then(SettleAction::parking);
+            if how != Closed::Superseded {
+                self.note_settled(now, key.id, kept.map(|(kept, _)| kept));
+            }
             self.out.push(Action::Closed { key, job, how });
         }
     }
@@ -829,33 +834,41 @@ impl<J> Ledger<J> {
                 Closed::Settled(_) => delivery,
                 _ => delivery.again(native, lane),
             };
-            self.close(key, how);
+            self.close(now, key, how);
             self.hold_again(now, leased, delivery);
         } else {
-            self.close(key, how);
+            self.close(now, key, how);
         }
         self.suspect_done(now, key);
     }
 
-    /// This delivery is settled for good, or goes away.
-    fn note_settled(&mut self, now: Time, id: DeliveryId, is_final: bool) {
+    /// This delivery went back with such a count, or is settled for good, or lost.
+    fn note_settled(&mut self, now: Time, id: DeliveryId, kept: Option<u32>) {
         if self.settled_last.len() >= SETTLED_KEPT {
             self.settled_last.pop_front();
         }
-        self.settled_last.push_back((now, id, is_final));
+        self.settled_last.push_back((now, id, kept));
     }
 
-    /// Whether this host may have settled this delivery for good since then, or, unless `is_final`, have sent it away.
-    fn may_have_settled(&self, id: DeliveryId, since: Time, is_final: bool) -> bool {
-        let is_since = |(at, ..): &&(Time, DeliveryId, bool)| *at >= since;
+    /// Whether this claim may be older than the end of another holding of this host: that settled the delivery for good,
+    /// lost it, or sent it away. What had its answer when the claim was sent came before. What was parked behind a claim
+    /// has a count that the claim does not know.
+    fn may_be_older(&self, delivery: &Delivery<J>, leased: Time) -> bool {
+        let is_since = |(at, ..): &&(Time, DeliveryId, Option<u32>)| *at > leased;
+        let is_older = |kept: Option<u32>| match delivery.origin {
+            Origin::Fresh => false,
+            Origin::Returned => kept.is_none_or(|kept| delivery.native < kept),
+            Origin::Orphan { .. } => true,
+        };
         let is_forgotten = self.settled_last.len() >= SETTLED_KEPT;
-        is_forgotten && self.settled_last.front().as_ref().is_some_and(is_since)
+        let oldest = self.settled_last.front().filter(|_| is_forgotten);
+        oldest.as_ref().is_some_and(is_since)
             || self
                 .settled_last
                 .iter()
                 .rev()
                 .take_while(is_since)
-                .any(|&(_, other, was_final)| other == id && (was_final || !is_final))
+                .any(|&(_, id, kept)| id == delivery.id && is_older(kept))
     }
 
     // Everything that is held.
@@ -864,11 +877,11 @@ impl<J> Ledger<J> {
     /// has not either. So it is not gone: this consumer was deleted, or an earlier owner has acknowledged it
     /// late. Says whether Redis is asked which.
     fn bring_back(&mut self, now: Time, key: Key, reply: &Reply) -> bool {
-        let is_sure = self.is_sure(now, key) && self.hands_back();
+        let is_sure = self.lease_ends(key).is_some_and(|end| now < end) && self.hands_back();
         let Some(held) = self.holdings.find_mut(key) else {
             return false;
         };
-        let is_known = held.doubtful || held.is_unanswered || held.successor.is_some();
+        let is_known = held.lost.is_some() || held.is_unanswered || held.successor.is_some();
         if *reply != Reply::Gone
             || !is_sure
             || is_known
@@ -907,7 +920,11 @@ impl<J> Ledger<J> {
                 continue;
             };
             match (held.state.clone(), reply) {
-                (State::Settling { sent, tries }, Reply::Done) => self.send(key, sent, tries),
+                // Rule 16: no try was carried out, so the rules in force decide, and not those of the first try.
+                (State::Settling { sent, tries }, Reply::Done) => {
+                    let in_force = sent.under(&self.settings.policy);
+                    self.send(key, in_force, tries);
+                }
                 // A late one counts as well.
                 (
                     State::Settling {
@@ -945,6 +962,7 @@ impl<J> Ledger<J> {
             match (reply, &held.state) {
                 (Reply::Done, _) => {
                     confirmed += 1;
+                    held.owned = held.owned.max(Some(leased));
                     // A lease that may have ended may have been with another host in between: then
                     // only a record that checks the count confirms it.
                     let is_sure = now.saturating_sub(held.leased) < min_idle;
@@ -974,7 +992,7 @@ impl<J> Ledger<J> {
                     }
                 }
                 (reply, State::Waiting | State::Refused { .. }) => {
-                    self.close(key, closed_by(reply));
+                    self.close(now, key, closed_by(reply));
                     self.suspect_done(now, key);
                 }
             }

@@ -475,9 +475,11 @@ impl Audit {
 
     /// Everything has been settled that can be.
     pub(super) fn is_done(&self, scenario: &Scenario) -> bool {
+        // The last message ends last, as a rule.
         self.lives
             .iter()
             .zip(&scenario.plans)
+            .rev()
             .all(|(life, plan)| life.has_ended() || scenario.is_endless(plan))
     }
 

@@ -595,8 +595,10 @@ impl World<'_> {
                 let count = usize::try_from(count).unwrap_or(usize::MAX);
                 let handed = self.store.fetch(now, host, count);
                 for h in &handed {
-                    let header = self.scenario.plans[h.entry].header;
-                    self.audit.raised(host, h.entry, header, true);
+                    let plan = &self.scenario.plans[h.entry];
+                    if !self.scenario.may_recount(plan) {
+                        self.audit.raised(host, h.entry, plan.header, true);
+                    }
                 }
                 Answer::Claims {
                     deliveries: self.deliveries(host, &handed),
@@ -650,8 +652,10 @@ impl World<'_> {
             Command::Acknowledge { key, is_late } => {
                 let entry = entry_of(*key);
                 let owner = self.store.pending.get(&entry).map(|p| p.owner);
-                if !is_late && owner != Some(Owner::Host(host)) {
-                    // The acknowledgement was on its way for longer than the lease.
+                let is_again = self.store.due.contains_key(&entry);
+                if !is_late && (owner != Some(Owner::Host(host)) || is_again) {
+                    // The acknowledgement was on its way for longer than the lease. Its host may have taken the message
+                    // again meanwhile, and then there is a record of that.
                     self.audit.may_come_again(entry);
                 }
                 self.store.acknowledge(host, entry, *is_late);

@@ -89,6 +89,8 @@ pub(super) struct Store {
     marks: u64,
     pub(super) pending: BTreeMap<Entry, Pending>,
     pub(super) due: BTreeMap<Entry, Record>,
+    /// What hosts have taken, whose records somebody has deleted, and that they have not shown to know since.
+    pub(super) unrecorded: BTreeSet<Entry>,
     /// What was acknowledged when it was another host's.
     late: BTreeSet<Entry>,
     /// Calls that send deliveries away and are void if their number is lower. In Redis one number
@@ -167,6 +169,20 @@ impl Store {
         held
     }
 
+    /// `DEL` of the set of parked deliveries. Returns what it held.
+    pub(super) fn delete_parked_set(&mut self) -> Vec<Entry> {
+        let records = std::mem::take(&mut self.due);
+        let taken = records.iter().filter(|(_, record)| record.is_taken);
+        self.unrecorded.extend(taken.map(|(&entry, _)| entry));
+        records.into_keys().collect()
+    }
+
+    /// A host has shown that it knows this delivery.
+    fn forget_record(&mut self, entry: Entry) {
+        self.due.remove(&entry);
+        self.unrecorded.remove(&entry);
+    }
+
     /// `XGROUP CREATE`, behind so many entries.
     pub(super) fn create_group(&mut self, read: usize) {
         self.group = Some(Group::default());
@@ -195,7 +211,7 @@ impl Store {
     pub(super) fn readopt(&mut self, now: Time, host: HostId, entry: Entry, count: u32) -> Reply {
         match self.pending.get(&entry).map(|held| held.owner) {
             Some(owner) if owner == Owner::Host(host) => {
-                self.due.remove(&entry);
+                self.forget_record(entry);
                 Reply::Done
             }
             Some(_) => Reply::Stolen,
@@ -206,7 +222,7 @@ impl Store {
             None if self.drop_deleted(entry) => Reply::Trimmed,
             None => {
                 self.force(now, Owner::Host(host), entry, count);
-                self.due.remove(&entry);
+                self.forget_record(entry);
                 Reply::Done
             }
         }
@@ -234,6 +250,17 @@ impl Store {
                 self.force(now, Owner::Parked, entry, count);
             }
         }
+    }
+
+    /// Whether the record of a delivery that is not pending brings it up again (`take_due.lua`). If not, it counts as one that
+    /// was acknowledged by hand.
+    pub(super) fn is_recorded(&self, entry: Entry) -> bool {
+        let is_whole = self
+            .group
+            .is_some_and(|group| group.mark.is_some() && !group.unparked);
+        self.due
+            .get(&entry)
+            .is_some_and(|record| record.is_taken || !is_whole)
     }
 
     /// Whether some parked deliveries may not be pending.
@@ -344,6 +371,7 @@ impl Store {
                 is_taken: true,
             };
             self.due.insert(entry, record);
+            self.unrecorded.remove(&entry);
         }
     }
 
@@ -498,7 +526,7 @@ impl Store {
                 raised: held.raised || write > held.count,
             },
         );
-        self.due.remove(&entry);
+        self.forget_record(entry);
         Reply::Done
     }
 
@@ -680,7 +708,7 @@ impl Store {
                 ..held
             },
         );
-        self.due.remove(&entry);
+        self.forget_record(entry);
         Reply::Done
     }
 

@@ -120,7 +120,8 @@ pub(super) struct World<'a> {
     pub(super) next_token: u64,
     pub(super) healed: bool,
     pub(super) witnesses: Witnesses,
-    steps: BTreeMap<(Time, u64), Step>,
+    /// Boxed: the map moves its values about, and these are large.
+    steps: BTreeMap<(Time, u64), Box<Step>>,
     away_until: Time,
     /// Which change of the rules is in force.
     policy: Option<usize>,
@@ -227,7 +228,7 @@ impl World<'_> {
         for (entry, plan) in self.scenario.plans.iter().enumerate() {
             self.steps.insert(
                 (origin + plan.published, entry as u64),
-                Step::Publish(entry),
+                Box::new(Step::Publish(entry)),
             );
         }
         self.next_token = self.scenario.plans.len() as u64;
@@ -296,6 +297,7 @@ impl World<'_> {
                 .violate(|| "nothing is left to happen".to_owned());
             return;
         };
+        let step = *step;
         self.now = self.now.max(at);
         self.count += 1;
         let host = self.host_of(&step);
@@ -557,8 +559,7 @@ impl World<'_> {
             }
             7 => {
                 self.trace(|| "the set of parked deliveries is deleted".to_owned());
-                let parked: Vec<Entry> = self.store.due.keys().copied().collect();
-                self.store.due.clear();
+                let parked = self.store.delete_parked_set();
                 self.excuse(parked);
             }
             8 => {
@@ -604,6 +605,10 @@ impl World<'_> {
         self.tale.cleaned += u64::from(!gone.is_empty());
         for &entry in &gone {
             self.audit.unlisted(entry);
+            // Its record would have brought it up again: nobody else can tell it from one that is settled.
+            if self.store.unrecorded.remove(&entry) {
+                self.audit.excuse(entry, false);
+            }
         }
         self.excuse(gone);
     }
@@ -677,7 +682,7 @@ impl World<'_> {
         for entry in entries {
             let is_known = store.is_unread(entry)
                 || store.pending.contains_key(&entry)
-                || store.due.contains_key(&entry)
+                || store.is_recorded(entry)
                 || held.contains(&entry);
             self.audit.excuse(entry, is_known);
         }
@@ -888,7 +893,7 @@ impl World<'_> {
 
     pub(super) fn at(&mut self, at: Time, step: Step) {
         self.next_token += 1;
-        self.steps.insert((at, self.next_token), step);
+        self.steps.insert((at, self.next_token), Box::new(step));
     }
 
     pub(super) fn token(&mut self) -> u64 {
