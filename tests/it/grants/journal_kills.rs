@@ -394,7 +394,7 @@ async fn an_increment_happens_once_for_a_message() {
 /// The script has added, and the host does not know it: the next try finds the record.
 #[tokio::test]
 async fn an_increment_whose_answer_is_lost_happens_once() {
-    const MESSAGES: usize = 40;
+    const MESSAGES: usize = 6;
     let mut scene = Scene::new().await;
     let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
     let keyed = hostler_tests::guests::guest("keyed").display().to_string();
@@ -414,7 +414,9 @@ async fn an_increment_whose_answer_is_lost_happens_once() {
         .flags(
             "backoff-first=5ms backoff-max=50ms min-idle=1s concurrency=2 breaker=off timeout=20s",
         )
-        .start();
+        .admin()
+        .ready()
+        .await;
     for after in 0.. {
         let cut = proxy.replies_cut();
         // Nothing of the answer arrives, or a part of it.
