@@ -312,16 +312,15 @@ impl ListQueue {
         let reply = self.base.commands.run(script, &call).await?;
         let mut unknown = Vec::new();
         let own = reply::array(script.name(), reply)?;
-        let mut is_known = own.len() < ENTRIES_MAX;
+        let is_whole = own.len() < ENTRIES_MAX;
         for token in own {
             let token = token_of(script.name(), token)?;
-            let is_unheld = !holds(&token.id());
-            is_known &= !is_unheld;
-            if is_unheld && self.tokens.is_settled(token, age) && unknown.len() < room {
+            let is_unknown = !holds(&token.id()) && self.tokens.is_settled(token, age);
+            if is_unknown && unknown.len() < room {
                 unknown.push(token);
             }
         }
-        if is_known {
+        if is_whole && unknown.is_empty() {
             // A server that was paused may carry out a call long after we have given it up.
             let doubt = 4 * self.options.min_idle + 4 * DEADLINE;
             self.tokens.settle_doubt(looked, doubt);
