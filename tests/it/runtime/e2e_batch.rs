@@ -8,7 +8,7 @@ use hostler_tests::guests::guest;
 use hostler_tests::host::{Ended, HostOptions};
 use hostler_tests::witness::Witness;
 
-use crate::runtime::e2e_crash::supervised;
+use crate::runtime::e2e_crash::{expire, supervised};
 use crate::runtime::e2e_scene::Scene;
 
 fn batching(scene: &Scene, size: usize) -> HostOptions {
@@ -149,11 +149,8 @@ async fn a_message_that_kills_its_host_dead_letters_no_neighbour() {
         let abort = [("x-hostler-test-abort", point)];
         let killer = scene.publish_with("ack", &abort).await;
         honest.extend(scene.publish_all("ack", 4).await);
-        let host = batching(&scene, 8)
-            .cap(4)
-            .flag("min-idle", "500ms")
-            .until_empty();
-        let all = supervised(&host).await;
+        let host = batching(&scene, 8).cap(4).until_empty();
+        let all = supervised(&scene.raw, &host).await;
         assert_eq!(all.len() - 1, 4, "each charge kills, and there are four");
         let (look, witness) = scene.check(&all).await;
         assert_eq!(look.dead_letters_of(&killer)[0].reason(), "max-deliveries");
@@ -185,17 +182,14 @@ async fn a_single_message_does_not_wait_for_a_full_batch() {
 async fn a_batch_that_dies_with_its_host_costs_each_message_one_attempt() {
     let mut scene = Scene::new().await;
     let ids = scene.publish_all("sleep:20000", 8).await;
-    let host = batching(&scene, 8)
-        .cap(2)
-        .flag("min-idle", "500ms")
-        .ready()
-        .await;
+    let host = batching(&scene, 8).cap(2).ready().await;
     host.starts(1).await;
     let killed = host.kill().await;
+    expire(&scene.raw).await;
     // Each has one attempt left and is a suspect: it runs by itself, and times out.
     let next = batching(&scene, 8)
         .cap(2)
-        .flags("min-idle=500ms timeout=100ms")
+        .flag("timeout", "100ms")
         .until_empty();
     let ended = next.finish().await;
     assert_eq!(calls(&ended), [1; 8]);

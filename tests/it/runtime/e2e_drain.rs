@@ -60,7 +60,7 @@ async fn a_drain_past_its_deadline_leaves_running_messages_to_other_hosts() {
     let options = scene
         .host()
         .cap(2)
-        .flags("timeout=1h min-idle=1s drain-timeout=1s");
+        .flags("timeout=1h min-idle=3s drain-timeout=5s");
     let host = options.ready().await;
     host.starts(2).await;
     let first = host.drain().await;
@@ -79,7 +79,7 @@ async fn a_second_signal_ends_at_once_and_loses_nothing() {
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
         let mut scene = Scene::new().await;
         let id = scene.publish("sleep:600000,ack").await;
-        let options = scene.host().cap(2).flags("min-idle=1s timeout=1h");
+        let options = scene.host().cap(2).flags("min-idle=3s timeout=1h");
         let host = options.ready().await;
         host.starts(1).await;
         host.signal(Signal::SIGTERM);
@@ -241,7 +241,7 @@ async fn until_empty_ends_on_an_empty_queue_and_fails_at_its_timeout() {
     let ended = scene
         .host()
         .until_empty()
-        .flag("until-empty-timeout", "500ms")
+        .flag("until-empty-timeout", "5s")
         .end()
         .await;
     ended.expect_code(75);

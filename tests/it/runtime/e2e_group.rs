@@ -65,15 +65,15 @@ async fn messages_that_run_or_are_parked_while_consumers_are_deleted_are_not_los
     let options = scene
         .host()
         .dead_letter()
-        .flags("concurrency=32 min-idle=2s");
+        .flags("concurrency=32 min-idle=5s timeout=1m");
     let host = options.ready().await;
     let mut parked = Vec::new();
     for _ in 0..8 {
-        parked.push(scene.publish("nack:2000,ack").await);
+        parked.push(scene.publish("nack:10000,ack").await);
     }
     let (mut drops, mut nacks) = (Vec::new(), Vec::new());
     for round in 0..8 {
-        let wait = 500 + 100 * round;
+        let wait = 3000 + 100 * round;
         drops.push(scene.publish(&format!("sleep:{wait}+drop")).await);
         nacks.push(scene.publish(&format!("sleep:{wait}+nack:20,ack")).await);
     }

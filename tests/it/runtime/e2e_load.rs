@@ -105,7 +105,7 @@ async fn a_crash_of_a_host_that_became_slow_gives_up_no_message_that_started_onc
     let options = scene
         .host()
         .cap(2)
-        .flags("concurrency=2 timeout=1h min-idle=1s");
+        .flags("concurrency=2 timeout=1h min-idle=4s");
     let victim = options.ready().await;
     eventually("slow attempts have started", async || {
         let witness = victim.witness();

@@ -108,7 +108,7 @@ async fn maxlen_trims_only_entries_that_are_done() {
 #[tokio::test]
 async fn entries_trimmed_while_they_are_pending_are_logged_and_counted() {
     let mut scene = Scene::new().await;
-    let options = scene.host().cap(3).flag("min-idle", "1s").admin();
+    let options = scene.host().cap(3).flags("min-idle=3s timeout=1m").admin();
     // Held by a host that is gone, parked, and running.
     let orphan = scene.publish("ack").await;
     scene.raw.ask("XGROUP CREATE orders workers 0").await;
@@ -116,11 +116,11 @@ async fn entries_trimmed_while_they_are_pending_are_logged_and_counted() {
         .raw
         .ask("XREADGROUP GROUP workers gone COUNT 1 STREAMS orders >")
         .await;
-    let parked = scene.publish("nack:1500,ack").await;
-    let nacks = scene.publish("sleep:1500+nack:0,ack").await;
-    let delays = scene.publish("sleep:1500+nack:10,ack").await;
-    let drops = scene.publish("sleep:1500+drop:gone").await;
-    let acks = scene.publish("sleep:1500").await;
+    let parked = scene.publish("nack:6000,ack").await;
+    let nacks = scene.publish("sleep:6000+nack:0,ack").await;
+    let delays = scene.publish("sleep:6000+nack:10,ack").await;
+    let drops = scene.publish("sleep:6000+drop:gone").await;
+    let acks = scene.publish("sleep:6000").await;
     scene.raw.ask(&format!("XDEL orders {orphan}")).await;
     let host = options.ready().await;
     host.starts(5).await;

@@ -1,8 +1,6 @@
 //! The sandbox in a host: panics of the host, instances that do not start, many waiting guests,
 //! grants, traces, very large messages.
 
-use std::time::Instant;
-
 use hostler_tests::checker::DeadLetter;
 use hostler_tests::guests::{HANDLE, exporting, guest};
 use hostler_tests::host::Line;
@@ -29,6 +27,8 @@ async fn three_messages_that_make_the_host_panic_stop_the_queue() {
     assert_eq!(dead.reason(), "max-deliveries", "each panic was charged");
     let detail = dead.header("x-dead-letter-detail").unwrap();
     assert!(detail.contains("host-panic"), "{detail}");
+    // Its three, and that of the other message.
+    host.starts(4).await;
     assert_eq!(host.witness().attempts(&first), [1, 2, 3]);
     assert_eq!(host.get("/ready").0, 200);
 
@@ -153,23 +153,19 @@ async fn instances_that_do_not_start_stop_the_queue_and_charge_no_message() {
 async fn many_guests_that_wait_need_no_cores() {
     const GUESTS: usize = 256;
     let mut scene = Scene::new().await;
-    // Each waits for a second, in a host with two threads.
-    scene.publish_all("sleep:1000", GUESTS).await;
+    // Each waits for longer than the test takes, in a host with two threads.
+    scene.publish_all("sleep:600000", GUESTS).await;
     let host = scene
         .host()
         .flag("concurrency", &GUESTS.to_string())
-        .flag("timeout", "60s")
+        .flag("timeout", "1h")
         .variable("TOKIO_WORKER_THREADS", "2");
     let host = host.ready().await;
-    let began = Instant::now();
+    // Two at a time, no third one would start.
     host.starts(GUESTS).await;
-    scene.emptied().await;
-    let took = began.elapsed();
-    // Two at a time, that would take 128 seconds.
-    assert!(took.as_secs() < 64, "{took:?}");
-    let ended = host.drained().await;
-    assert_eq!(ended.json()["acked"], GUESTS);
-    assert_eq!(ended.json()["faults"], serde_json::json!({}));
+    let ended = host.kill().await;
+    let faults = ended.count(|line| line.message() == "the handler faulted");
+    assert_eq!(faults, 0);
 }
 
 /// The lines about this message.

@@ -1,9 +1,10 @@
 //! The scene of the tests of the built binary: messages say what their handler does with them.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use hostler_tests::checker::Look;
-use hostler_tests::host::{Ended, Host, HostOptions};
+use hostler_tests::host::{Ended, Host, HostOptions, Line};
 use hostler_tests::redis::eventually;
 use hostler_tests::witness::Witness;
 
@@ -16,6 +17,16 @@ pub(crate) struct Published {
 }
 
 pub(crate) type Scene = scene::Scene<Published>;
+
+/// The starts of a host from this time on, by the times in its log. What a test has read of the log so far may be behind.
+pub(crate) fn starts_since(ended: &Ended, time: SystemTime) -> Witness {
+    let is_later = |line: &&Line| {
+        let at = line.text("timestamp").map(humantime::parse_rfc3339);
+        at.is_some_and(|at| at.is_ok_and(|at| at >= time))
+    };
+    let later: Vec<Line> = ended.log.iter().filter(is_later).cloned().collect();
+    Witness::of([later.as_slice()])
+}
 
 impl Scene {
     /// A host of the group `workers` of `orders`.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use hostler::delivery::outcome::Outcome;
 use hostler::queue::kind::QueueOptions;
 use hostler::queue::list::ListOptions;
@@ -26,7 +27,7 @@ on_both! {
 }
 
 /// Short, so that tests of dead hosts end soon. Live hosts renew three times in it.
-pub(crate) const MIN_IDLE: Duration = Duration::from_millis(600);
+pub(crate) const MIN_IDLE: Duration = Duration::from_millis(1_500);
 
 /// A host that soon finds orphans.
 pub(crate) fn quick(cap: Option<u32>) -> Settings {
@@ -111,29 +112,31 @@ async fn each_outcome_has_its_end(kind: Kind) {
 }
 
 async fn a_message_that_dies_with_its_host_starts_at_most_max_deliveries_times(kind: Kind) {
-    for options in ways(kind, MIN_IDLE) {
-        for cap in 1..=3_u32 {
-            let scene = Scene::new(kind).await;
-            scene.send("sleep:100000").await;
-            for starts in 1..=cap as usize {
-                let host = scene.run(&options, quick(Some(cap))).await;
-                scene.has_started(starts).await;
-                host.crash();
-            }
-            let metrics = scene.finish(&options, quick(Some(cap))).await;
-            let attempts = scene
-                .script
-                .starts()
-                .into_iter()
-                .map(|(_, attempt)| attempt);
-            assert!(attempts.eq(1..=cap), "{:?}", scene.script.starts());
-            assert_eq!(metrics.summary().dead_lettered["max-deliveries"], 1);
-            let dead = scene.only_dead().await;
-            assert_eq!(dead.body, "sleep:100000");
-            assert_eq!(dead.attempts(), cap.to_string());
-            assert_eq!(dead.header("x-hostler-crashes"), "");
-        }
+    let options = ways(kind, MIN_IDLE);
+    let caps = options
+        .iter()
+        .flat_map(|way| [1, 2, 3].map(|cap| (way, cap)));
+    // At the same time: each waits for leases that end.
+    join_all(caps.map(|(way, cap)| dies_with_its_hosts(kind, way, cap))).await;
+}
+
+async fn dies_with_its_hosts(kind: Kind, options: &QueueOptions, cap: u32) {
+    let scene = Scene::new(kind).await;
+    scene.send("sleep:100000").await;
+    for starts in 1..=cap as usize {
+        let host = scene.run(options, quick(Some(cap))).await;
+        scene.has_started(starts).await;
+        host.crash();
     }
+    let metrics = scene.finish(options, quick(Some(cap))).await;
+    let starts = scene.script.starts();
+    let attempts = starts.iter().map(|(_, attempt)| *attempt);
+    assert!(attempts.eq(1..=cap), "{starts:?}");
+    assert_eq!(metrics.summary().dead_lettered["max-deliveries"], 1);
+    let dead = scene.only_dead().await;
+    assert_eq!(dead.body, "sleep:100000");
+    assert_eq!(dead.attempts(), cap.to_string());
+    assert_eq!(dead.header("x-hostler-crashes"), "");
 }
 
 async fn neighbours_of_a_message_that_kills_its_host_are_not_dead_lettered(kind: Kind) {
@@ -166,19 +169,22 @@ async fn neighbours_of_a_message_that_kills_its_host_are_not_dead_lettered(kind:
 }
 
 async fn a_handler_that_runs_longer_than_a_lease_keeps_its_message(kind: Kind) {
-    for options in ways(kind, MIN_IDLE) {
-        let scene = Scene::new(kind).await;
-        for _ in 0..2 {
-            scene.send("sleep:2400").await;
-        }
-        let all = || scene.finish(&options, quick(Some(3)));
-        let (one, two) = tokio::join!(all(), all());
-        assert_eq!(one.summary().acked + two.summary().acked, 2);
-        assert_eq!(scene.script.starts().len(), 2);
-        assert_eq!(scene.length(scene.dead_key()).await, 0);
-        if kind == Kind::List {
-            assert_eq!(scene.keys().await, 0);
-        }
+    let options = ways(kind, MIN_IDLE);
+    join_all(options.iter().map(|way| keeps_its_message(kind, way))).await;
+}
+
+async fn keeps_its_message(kind: Kind, options: &QueueOptions) {
+    let scene = Scene::new(kind).await;
+    for _ in 0..2 {
+        scene.send("sleep:6000").await;
+    }
+    let all = || scene.finish(options, quick(Some(3)));
+    let (one, two) = tokio::join!(all(), all());
+    assert_eq!(one.summary().acked + two.summary().acked, 2);
+    assert_eq!(scene.script.starts().len(), 2);
+    assert_eq!(scene.length(scene.dead_key()).await, 0);
+    if kind == Kind::List {
+        assert_eq!(scene.keys().await, 0);
     }
 }
 
