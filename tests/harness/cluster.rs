@@ -25,6 +25,8 @@ impl Cluster {
     /// With these options for each node.
     pub async fn with(options: &RedisOptions, primaries: usize, replicas: usize) -> Self {
         let mut buses = Vec::new();
+        // A node that is slow is not dead. Where there are replicas, failovers are to come soon.
+        let patience = if replicas > 0 { "2000" } else { "15000" };
         let mut start = || {
             let bus = free_port();
             buses.push(bus);
@@ -38,7 +40,7 @@ impl Cluster {
             let options = options.set("cluster-enabled", "yes");
             let options = options
                 .set("cluster-port", &bus.to_string())
-                .set("cluster-node-timeout", "1000")
+                .set("cluster-node-timeout", patience)
                 .set("cluster-allow-replica-migration", "no")
                 .set("cluster-require-full-coverage", "no")
                 .set("repl-diskless-sync-delay", "0")

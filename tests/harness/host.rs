@@ -107,7 +107,7 @@ impl HostOptions {
     pub fn until_empty(self) -> Self {
         // One that hangs says so itself, with its log, before the test loses its patience.
         self.flag("until-empty", "true")
-            .flag("until-empty-timeout", "50s")
+            .flag("until-empty-timeout", "100s")
     }
 
     /// With this flag, instead of the one of that name before.

@@ -23,7 +23,7 @@ impl Sentinel {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let config = format!(
             "port {port}\nbind 127.0.0.1\nsentinel monitor {MASTER} 127.0.0.1 {watched} {quorum}\n\
-             sentinel down-after-milliseconds {MASTER} 1000\n\
+             sentinel down-after-milliseconds {MASTER} 2000\n\
              sentinel failover-timeout {MASTER} 4000\n{more}\n"
         );
         std::fs::write(dir.path().join("sentinel.conf"), config).expect("a file can be written");

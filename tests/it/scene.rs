@@ -255,7 +255,7 @@ pub(crate) fn running(cap: Option<u32>) -> Settings {
 
 /// The same, but it ends when its queue is empty.
 pub(crate) fn until_empty(settings: Settings) -> Settings {
-    let timeout = Some(Duration::from_secs(50));
+    let timeout = Some(Duration::from_secs(100));
     Settings {
         until_empty: Some(UntilEmpty { timeout }),
         ..settings

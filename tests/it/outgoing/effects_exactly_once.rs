@@ -24,8 +24,8 @@ on_both! {
 
 /// Messages without `HOSTLER_EXACTLY_ONCE`: for each test run.
 const MESSAGES: usize = 750;
-/// The longest time for a thousand messages, at the slowest.
-const A_THOUSAND_TAKES: Duration = Duration::from_secs(60);
+/// The longest time for a thousand messages on the slowest machine: a test must not hang.
+const A_THOUSAND_TAKES: Duration = Duration::from_secs(300);
 /// One in this number of kills of a host also kills the server.
 const KILLS_OF_THE_SERVER: usize = 5;
 

@@ -49,7 +49,8 @@ async fn node() -> (RedisServer, RawRedis, u16) {
     let options = RedisOptions::default()
         .tcp()
         .set("cluster-enabled", "yes")
-        .set("cluster-node-timeout", "2000")
+        // The first node serves alone for this long.
+        .set("cluster-node-timeout", "60000")
         .set("cluster-require-full-coverage", "no")
         .set("cluster-port", &bus.to_string());
     let server = options.start();

@@ -136,7 +136,7 @@ async fn only_an_ack_publishes(kind: Kind) {
     ] {
         publish(&scene, kind, id, body).await;
     }
-    let ended = host(&scene, kind).flag("timeout", "300ms").finish().await;
+    let ended = host(&scene, kind).flag("timeout", "2s").finish().await;
     assert_eq!(ended.json()["acked"], 3);
     let published: BTreeSet<String> = bodies(&scene, "invoices").await.into_iter().collect();
     let wanted = ["a1", "a2", "two"].map(str::to_owned);
@@ -236,7 +236,8 @@ async fn every_refused_write_leaves_no_other_write_behind(kind: Kind) {
             );
         }
         // While effects are refused, nothing else starts.
-        let starts = host.witness().total();
+        let starts = 2 * place + 1;
+        host.starts(starts).await;
         publish(&scene, kind, "next", "ack").await;
         let before = refused();
         eventually("it is refused again", async || refused() > before).await;
@@ -406,12 +407,13 @@ async fn length(scene: &Scene, key: &str) -> i64 {
 
 async fn a_full_server_keeps_message_and_effects(kind: Kind) {
     let scene = Scene::new().await;
-    let host = host(&scene, kind).admin().ready().await;
+    let host = host(&scene, kind).flag("timeout", "1m").admin();
+    let host = host.ready().await;
     publish(
         &scene,
         kind,
         "m",
-        "sleep:300+publish:invoices:a+publish:jobs:b",
+        "sleep:3000+publish:invoices:a+publish:jobs:b",
     )
     .await;
     host.starts(1).await;
@@ -438,11 +440,9 @@ async fn a_full_server_keeps_message_and_effects(kind: Kind) {
 /// ack has no effects.
 async fn a_host_that_lost_its_delivery_publishes_nothing(kind: Kind) {
     let scene = Scene::new().await;
-    let options = host(&scene, kind)
-        .flags("min-idle=500ms timeout=1m")
-        .admin();
+    let options = host(&scene, kind).flags("min-idle=2s timeout=1m").admin();
     let first = options.ready().await;
-    publish(&scene, kind, "m", "sleep:1500+publish:invoices:x").await;
+    publish(&scene, kind, "m", "sleep:3000+publish:invoices:x").await;
     first.starts(1).await;
     first.pause().await;
     let second = options.ready().await;
@@ -710,8 +710,9 @@ async fn a_full_server_sends_nothing_to_channels() {
         .await
         .unwrap();
     news.subscribe("news").await.unwrap();
-    let host = host(&scene, Kind::Stream).admin().ready().await;
-    let body = "sleep:300+publish:news:n+publish:invoices:a";
+    let host = host(&scene, Kind::Stream).flag("timeout", "1m").admin();
+    let host = host.ready().await;
+    let body = "sleep:3000+publish:news:n+publish:invoices:a";
     publish(&scene, Kind::Stream, "m", body).await;
     host.starts(1).await;
     scene.out_of_memory(true).await;

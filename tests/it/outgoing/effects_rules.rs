@@ -142,7 +142,7 @@ async fn what_is_published_before_the_ack_is_published_twice(kind: Kind) {
     };
     let published = async |without| {
         // It still sleeps when it stands still, however busy the machine is.
-        let body = "sleep:2000+publish:invoices:x";
+        let body = "sleep:3000+publish:invoices:x";
         let invoices = invoices_of_two_hosts(without, kind, body, async |scene, first, second| {
             eventually("the second one has published", async || {
                 invoices(scene).await.len() == 1
@@ -175,7 +175,7 @@ async fn an_unchecked_late_ack_voids_the_effects_of_the_next_owner() {
     );
     let published = async |without| {
         // The second attempt runs for long enough to be paused on a busy machine.
-        let body = "sleep:1000,sleep:2500+publish:invoices:x";
+        let body = "sleep:2500,sleep:5000+publish:invoices:x";
         let then = async |_: &Scene,
                           first: hostler_tests::host::Host,
                           second: hostler_tests::host::Host| {

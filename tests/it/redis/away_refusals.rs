@@ -89,6 +89,7 @@ async fn without_memory_acknowledgements_go_on_and_dead_letters_wait() {
     })
     .await;
     assert!(!scene.exists(DEAD).await);
+    host.has_started(load.starts_of_all()).await;
     let refused = host.metrics.settlements_refused.get();
     let starts = host.script.starts().len();
     eventually("it is tried again", async || {
@@ -143,12 +144,13 @@ async fn a_host_recovers_from_a_pause_longer_than_its_deadline() {
     let scene = Scene::new().await;
     let how = How {
         deadline: Duration::from_millis(500),
-        ..How::min_idle(Duration::from_secs(4))
+        ..How::min_idle(Duration::from_secs(8))
     };
     let host = scene.host(&how).await;
     let load = scene.load(MIXED, 210).await;
     host.has_started(20).await;
-    scene.raw.ask("CLIENT PAUSE 2500 ALL").await;
+    // Longer than it takes to see it, also on a busy machine.
+    scene.raw.ask("CLIENT PAUSE 5000 ALL").await;
     host.is_not_ready(Cause::RedisAway, "did not answer").await;
     // The test's own connection is paused as well.
     scene.raw.ask("PING").await;

@@ -3,22 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hostler::queue::stream::{StreamOptions, StreamQueue};
 use hostler::runtime::Settings;
 use hostler::telemetry::health::{Cause, Health};
 use hostler::telemetry::metrics::Metrics;
 use hostler_tests::inprocess::{Host, Script};
-use hostler_tests::redis::{PATIENCE, eventually};
+use hostler_tests::redis::{PATIENCE, eventually, eventually_or};
 
 use crate::scene::{self, connector, running, stream_options};
 pub(crate) use crate::scene::{DEAD, GROUP, KEY};
 
-/// A host recovers this soon after the cause has ended; and a factor for machines that run many
-/// tests at once.
-const RECOVERY: Duration = Duration::from_secs(5);
-const SLACK: u32 = 2;
+/// A host recovers this soon after the cause has ended.
+pub(crate) const RECOVERY: Duration = Duration::from_secs(5);
 
 /// Settings of a host.
 #[derive(Clone, Debug)]
@@ -113,6 +111,11 @@ impl Load {
     /// How many starts a message needs.
     fn starts(body: &str) -> usize {
         body.split(',').count()
+    }
+
+    /// How many starts all messages need.
+    pub(crate) fn starts_of_all(&self) -> usize {
+        self.messages.values().map(|body| Self::starts(body)).sum()
     }
 
     /// Wait until all are settled. Check that none is lost, and that none is dead-lettered twice.
@@ -228,17 +231,10 @@ impl Watched {
         .await;
     }
 
-    /// The cause ends now. Wait until the host is ready; it must be in time.
+    /// The cause ends now. Wait until the host is ready.
     pub(crate) async fn recovers(&self) {
-        let begun = Instant::now();
-        while !self.health.is_ready() {
-            assert!(
-                begun.elapsed() < RECOVERY * SLACK,
-                "not recovered: {:?}",
-                self.health.impediments()
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let what = || format!("the host recovers: {:?}", self.health.impediments());
+        eventually_or(what, async || self.health.is_ready()).await;
     }
 
     /// Wait until `n` starts were made.

@@ -1,13 +1,13 @@
 //! A server that dies, hangs, or is just starting.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hostler::telemetry::health::Cause;
 use hostler_tests::redis::{RedisOptions, RedisServer, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::redis::away_scene::{GROUP, How, KEY, MIXED, Scene};
+use crate::redis::away_scene::{GROUP, How, KEY, MIXED, RECOVERY, Scene};
 
 /// Restart the server in a task of its own: a restart blocks until the server answers.
 async fn restarted(mut server: RedisServer) -> RedisServer {
@@ -125,7 +125,7 @@ async fn a_host_waits_for_a_server_that_loads_its_data() {
         .set("loading-process-events-interval-bytes", "1024");
     let mut scene = Scene::with(options).await;
     let host = scene.host(&How::default()).await;
-    for n in 0..150 {
+    for n in 0..400 {
         let filler = "x".repeat(1024);
         scene.raw.ask(&format!("SET filler:{n} {filler}")).await;
     }
@@ -163,5 +163,24 @@ async fn a_host_stops_in_time_while_its_server_is_away() {
     // It has handed back its unfinished messages: they are due now, and no host owns them.
     for pending in scene.raw.pending(KEY, GROUP).await {
         assert_eq!(pending.consumer, "hostler:parked", "{pending:?}");
+    }
+}
+
+/// It compares times: alone.
+mod measured {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_host_recovers_soon_after_its_server_is_back() {
+        let mut scene = Scene::new().await;
+        let host = scene.host(&How::default()).await;
+        scene.server.kill();
+        host.is_not_ready(Cause::RedisAway, "redis at").await;
+        scene.server.restart();
+        let begun = Instant::now();
+        host.recovers().await;
+        let took = begun.elapsed();
+        assert!(took < RECOVERY, "{took:?}");
+        host.drains().await;
     }
 }

@@ -226,7 +226,7 @@ pub(crate) async fn all_have_ended(servers: &Servers, published: &Published, hos
                 return published.check(&invoices, &dead, is_across);
             }
         }
-        if begun.elapsed() > Duration::from_secs(40) {
+        if begun.elapsed() > PATIENCE {
             let raw = servers.at("orders").await;
             let pending = raw.pending("orders", "workers").await;
             let outbox = raw.number("XLEN {orders}:outbox:stream:invoices").await;
@@ -691,6 +691,10 @@ async fn what_no_replica_confirms_is_unknown_and_is_not_lost() {
     host.logs("redis is away").await;
     let of = ["127.0.0.1", &server.port().to_string()];
     let replica = RedisOptions::default().words("replicaof", &of).start();
+    eventually("the replica has caught up", async || {
+        raw.text("INFO replication").await.contains("state=online")
+    })
+    .await;
     run_line(&format!("{line} --durability replica")).ok();
     eventually("both are acknowledged, each once", async || {
         raw.pending("orders", "workers").await.is_empty()

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use hostler::embedded::{Embedded, Error};
+use hostler_tests::redis::PATIENCE;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpgid};
 use redis::AsyncCommands as _;
@@ -13,8 +14,6 @@ use redis::aio::MultiplexedConnection;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Another process that uses the server of a directory.
 struct Holder {

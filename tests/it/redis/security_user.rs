@@ -38,7 +38,7 @@ fn settings(cap: Option<u32>) -> Settings {
 
 /// A queue with all features of its kind.
 fn served(kind: Kind) -> QueueOptions {
-    let min_idle = Duration::from_millis(200);
+    let min_idle = Duration::from_secs(2);
     match kind {
         Kind::Stream => QueueOptions::Stream(StreamOptions {
             min_idle,
@@ -86,7 +86,7 @@ async fn the_documented_user_can_serve_and_nothing_else(kind: Kind) {
 
     let url = confined_url(&scene.server, name);
     let mut settings = settings(Some(3));
-    settings.ledger.min_idle = Duration::from_millis(200);
+    settings.ledger.min_idle = Duration::from_secs(2);
     let host = host(&url, served(kind), settings, &scene.script).await;
     let metrics = Arc::clone(&host.metrics);
     assert_eq!(host.ended().await, Exit::Drained);

@@ -23,7 +23,7 @@ on_both! {
 }
 
 /// The deadline of each command. The link needs several times as long for all messages.
-const DEADLINE: Duration = Duration::from_secs(1);
+const DEADLINE: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct Slow;
@@ -94,8 +94,8 @@ async fn messages_of_a_slow_link_start_once(kind: Kind) {
     let bodies = vec![body("nack:0,ack", 40_000); MESSAGES];
     scene.publish(kind, &bodies).await;
     let queue = scene.open(kind, &proxy.url()).await;
-    // 800 KB: four seconds there, and on a list as long for those that come again.
-    proxy.throttle(200_000);
+    // 800 KB: six seconds there, and on a list as long for those that come again.
+    proxy.throttle(130_000);
     let script = Arc::new(Script::default());
     let host = Host::on(queue, settings(2), &script);
     eventually("each has run twice", async || {
@@ -121,7 +121,7 @@ async fn a_large_message_is_settled_over_a_slow_link(kind: Kind) {
     let proxy = Proxy::to_socket(&scene.server.socket(), 1).unwrap();
     scene.publish(kind, &[body("drop", 600_000)]).await;
     let queue = scene.open(kind, &proxy.url()).await;
-    proxy.throttle(150_000);
+    proxy.throttle(100_000);
     let script = Arc::new(Script::default());
     let host = Host::on(queue, settings(1), &script);
     eventually("it is dead-lettered", async || {
