@@ -45,10 +45,10 @@ async fn a_queue_that_is_served_is_refused_by_every_command_that_takes_entries(k
     let scene = Scene::new(kind).await;
     let host = scene
         .binary()
-        .flags("concurrency=1 prefetch=1")
+        .flags("concurrency=1 prefetch=1 timeout=1h")
         .ready()
         .await;
-    scene.send("sleep:60000").await;
+    scene.send("sleep:600000").await;
     host.starts(1).await;
     for body in ["a", "b", "c"] {
         scene.send(body).await;

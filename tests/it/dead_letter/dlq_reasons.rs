@@ -380,7 +380,7 @@ async fn each_final_outcome_and_fault_has_its_reason(kind: Kind) {
     }
     let ended = scene
         .binary()
-        .flags("max-deliveries=2 on-fault=dead-letter timeout=1s cpu=1s memory=16MiB")
+        .flags("max-deliveries=2 on-fault=dead-letter timeout=4s cpu=4s memory=16MiB")
         .finish()
         .await;
     assert_eq!(

@@ -65,7 +65,7 @@ async fn keys_change_with_the_ack_only(kind: Kind) {
         ("trap", "set:trap=1+trap"),
         ("slow", "set:slow=1+sleep:60000"),
     ];
-    let options = host(&scene, kind).flag("timeout", "300ms");
+    let options = host(&scene, kind).flag("timeout", "2s");
     assert_eq!(run(&scene, kind, options, &messages).await, 2);
     for (key, wanted) in [
         ("a", "4"),
@@ -254,11 +254,9 @@ async fn a_key_of_another_type_fails_its_message_and_stops_no_other(kind: Kind) 
 /// A host stands still until another one has taken its message over and acknowledged it.
 async fn a_host_that_lost_its_delivery_writes_nothing(kind: Kind) {
     let scene = Scene::new().await;
-    let options = host(&scene, kind)
-        .flags("min-idle=500ms timeout=1m")
-        .admin();
+    let options = host(&scene, kind).flags("min-idle=2s timeout=1m").admin();
     let first = options.ready().await;
-    publish(&scene, kind, "m", "set:early=1+sleep:1500+set:a=1").await;
+    publish(&scene, kind, "m", "set:early=1+sleep:3000+set:a=1").await;
     first.starts(1).await;
     first.pause().await;
     let second = options.ready().await;
@@ -300,8 +298,10 @@ async fn an_increment_happens_at_once() {
 #[tokio::test]
 async fn a_full_server_keeps_message_and_writes() {
     let scene = Scene::new().await;
-    let host = host(&scene, Kind::Stream).admin().ready().await;
-    publish(&scene, Kind::Stream, "m", "sleep:300+set:a=1+delete:b").await;
+    let host = host(&scene, Kind::Stream).flag("timeout", "1m").admin();
+    let host = host.ready().await;
+    let body = "sleep:3000+set:a=1+delete:b";
+    publish(&scene, Kind::Stream, "m", body).await;
     host.starts(1).await;
     scene.out_of_memory(true).await;
     eventually("it is refused", async || {

@@ -97,10 +97,11 @@ async fn no_update_is_lost_whichever_host_dies(kind: Kind) {
 async fn a_changed_value_voids_the_attempt_and_its_message_runs_again(kind: Kind) {
     let scene = Scene::new().await;
     // With one attempt, a charge for the rerun would end the message.
-    let options = checked(&scene, kind).flags("max-deliveries=1").admin();
+    let options = checked(&scene, kind).flags("max-deliveries=1 timeout=1m");
+    let options = options.admin();
     let host = options.ready().await;
     scene.raw.ask(&format!("SET {PREFIX}n 5")).await;
-    publish(&scene, kind, "m", "add:n+sleep:700+publish:invoices:x").await;
+    publish(&scene, kind, "m", "add:n+sleep:2500+publish:invoices:x").await;
     host.starts(1).await;
     eventually("it has read", async || scene.calls("get").await > 0).await;
     scene.raw.ask(&format!("SET {PREFIX}n 41")).await;
@@ -125,10 +126,10 @@ async fn a_changed_value_voids_the_attempt_and_its_message_runs_again(kind: Kind
 /// once keeps its id, and with it its idempotency key.
 async fn a_rerun_keeps_its_id(stops: bool) {
     let scene = Scene::new().await;
-    let options = checked(&scene, Kind::List).flags("max-deliveries=1");
+    let options = checked(&scene, Kind::List).flags("max-deliveries=1 timeout=1m");
     let host = options.ready().await;
     scene.raw.ask(&format!("SET {PREFIX}n 5")).await;
-    scene.push("orders", b"add:n+sleep:4000").await;
+    scene.push("orders", b"add:n+sleep:5000").await;
     host.starts(1).await;
     eventually("it has read", async || scene.calls("get").await > 0).await;
     let heir = if stops {
@@ -179,7 +180,7 @@ async fn every_kind_of_change_counts_but_the_attempts_own() {
     for (place, (before, change, after)) in [
         ("DEL {k}", "SET {k} 1", "2"),
         ("SET {k} 1", "DEL {k}", "1"),
-        ("SET {k} 1 PX 300", "PING", "1"),
+        ("SET {k} 1 PX 600000", "PEXPIRE {k} 1", "1"),
         ("SET {k} 1", "APPEND {k} 0", "11"),
     ]
     .into_iter()
@@ -189,7 +190,7 @@ async fn every_kind_of_change_counts_but_the_attempts_own() {
         scene.raw.ask(&before.replace("{k}", &key)).await;
         let gets = scene.calls("type").await;
         let id = place.to_string();
-        publish(&scene, Kind::Stream, &id, "add:n+sleep:600").await;
+        publish(&scene, Kind::Stream, &id, "add:n+sleep:1500").await;
         eventually("it has read", async || scene.calls("type").await > gets).await;
         scene.raw.ask(&change.replace("{k}", &key)).await;
         eventually("it ran again", async || reruns() == place as u64 + 1).await;
@@ -216,9 +217,9 @@ async fn every_kind_of_change_counts_but_the_attempts_own() {
 #[tokio::test]
 async fn without_the_check_the_last_acknowledgement_wins() {
     let scene = Scene::new().await;
-    let options = host(&scene, Kind::Stream).flag("concurrency", "2");
+    let options = host(&scene, Kind::Stream).flags("concurrency=2 timeout=1m");
     for id in ["a", "b"] {
-        publish(&scene, Kind::Stream, id, "add:n+sleep:500").await;
+        publish(&scene, Kind::Stream, id, "add:n+sleep:3000").await;
     }
     assert_eq!(options.finish().await.json()["acked"], 2);
     assert_eq!(value(&scene, "n").await.as_deref(), Some("1"));

@@ -138,7 +138,7 @@ async fn a_request_is_repeated_only_if_a_host_died_in_it(kind: Kind) {
     let mut all = Journaled::with(server, "").await;
     let options = options(&all, kind);
     for n in 0..messages {
-        let [a, b, c] = CALLS.map(|call| all.send("POST", "/after/2", &format!("{n}-{call}")));
+        let [a, b, c] = CALLS.map(|call| all.send("POST", "/after/20", &format!("{n}-{call}")));
         publish(&all, kind, &format!("{a}+{b}+trap,{a}+{b}+{c}+ack")).await;
     }
     let step = (messages / 3).min(400);
@@ -309,7 +309,7 @@ async fn a_group_that_is_deleted_during_a_call_repeats_nothing() {
 #[tokio::test]
 async fn a_full_server_refuses_intents_and_takes_answers() {
     let mut all = Journaled::new("").await;
-    let slow = all.send("POST", "/after/1000", "slow");
+    let slow = all.send("POST", "/after/4000", "slow");
     let refused = all.send("POST", "/ok", "refused");
     all.scene
         .publish(&format!("{slow}+{refused}+nack,{slow}+{refused}+ack"))

@@ -243,7 +243,7 @@ async fn tls_is_verified_with_the_certificate_of_the_rule_and_http_2_shares_a_co
 async fn waiting_attempts_hold_no_core_and_end_at_the_limit_of_the_rule() {
     let web = Web::start().await;
     let rule = rule(&web, "timeout = \"4s\"\nconnections = 100\n");
-    let toml = format!("concurrency = 64\ntimeout = \"60s\"\ncpu = \"100ms\"\n{rule}");
+    let toml = format!("concurrency = 64\ntimeout = \"60s\"\ncpu = \"1s\"\n{rule}");
     let first = rig(&toml);
     let waiting = format!("fetch:GET|{}", url(&web, "/never"));
     let began = Instant::now();
@@ -258,7 +258,7 @@ async fn waiting_attempts_hold_no_core_and_end_at_the_limit_of_the_rule() {
     let mut other = Rig::of(first.sandbox.clone());
     assert_eq!(other.run("ack").await.outcome, Outcome::Ack);
     let ends = calls.join_all().await;
-    // None of them used its CPU time, though each waited forty times as long.
+    // None of them used its CPU time, though each waited four times as long.
     assert!(ends.iter().all(|end| end == "Error::Timeout"), "{ends:?}");
     assert!(began.elapsed() >= Duration::from_secs(4));
     // The host gave up the connections with the requests.
@@ -280,7 +280,7 @@ async fn a_guest_can_wait_shorter_than_its_rule_but_not_longer() {
 #[tokio::test]
 async fn requests_end_with_their_attempt() {
     let web = Web::start().await;
-    let mut rig = rig(&format!("timeout = \"300ms\"\n{}", rule(&web, "")));
+    let mut rig = rig(&format!("timeout = \"2s\"\n{}", rule(&web, "")));
     let fault = rig
         .fault(&format!("fetch:GET|{}", url(&web, "/never")))
         .await;
@@ -293,9 +293,9 @@ async fn requests_end_with_their_attempt() {
 #[tokio::test]
 async fn an_ack_with_an_unfinished_request_is_a_fault_and_the_request_ends() {
     let web = Web::start().await;
-    let granted = rule(&web, "in_flight = 2\ntimeout = \"10s\"\n");
+    let granted = rule(&web, "in_flight = 2\ntimeout = \"50s\"\n");
     let mut settings = settings(&format!(
-        "{granted}[grant.secret]\nneeded = {{ variable = \"NEEDED\", expose = true }}\n"
+        "timeout = \"55s\"\n{granted}[grant.secret]\nneeded = {{ variable = \"NEEDED\", expose = true }}\n"
     ));
     settings.reuse = 100;
     let mut rig = Rig::guest("outbound", &settings);
@@ -313,7 +313,7 @@ async fn an_ack_with_an_unfinished_request_is_a_fault_and_the_request_ends() {
         let fetch = format!("fetch:GET|{}", url(&web, "/ok"));
         assert_eq!(rig.reason(&fetch).await, "200 ok");
         assert!(
-            began.elapsed() < Duration::from_secs(9),
+            began.elapsed() < Duration::from_secs(45),
             "it waited for the leaked ones"
         );
     }

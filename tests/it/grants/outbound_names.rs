@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use hostler_tests::dns::Dns;
 use hostler_tests::guests::guest;
 use hostler_tests::host::{Host, HostOptions};
-use hostler_tests::redis::eventually;
+use hostler_tests::redis::{eventually, eventually_or};
 
 use crate::runtime::e2e_scene::Scene;
 
@@ -28,6 +28,12 @@ fn said(host: &Host, begin: &str) -> Vec<String> {
         .collect()
 }
 
+/// Wait until the guest has written exactly this: the log may be behind Redis.
+async fn says(host: &Host, begin: &str, expected: &[&str]) {
+    let what = || format!("{expected:?}: {:?}", said(host, begin));
+    eventually_or(what, async || said(host, begin) == expected).await;
+}
+
 /// A host with a rule for many silent names, one for a single silent name, and one for names with an answer.
 async fn host(scene: &Scene, dns: &Dns, more: &str) -> Host {
     let config = scene.server.dir().join("orders.toml");
@@ -42,6 +48,7 @@ async fn host(scene: &Scene, dns: &Dns, more: &str) -> Host {
         .cap(1)
         .flag("handler", &guest("outbound").display().to_string())
         .flag("config", &config.display().to_string())
+        .flag("timeout", "60s")
         .variable("NEEDED", "needed")
         .admin();
     dns.asked_by(options).ready().await
@@ -52,9 +59,9 @@ async fn silent_names_take_bounded_threads_and_memory_and_other_names_are_found(
     let mut scene = Scene::new().await;
     let dns = Dns::new();
     let host = host(&scene, &dns, "").await;
-    scene.publish_all("hold:lookups|1|db.test|2000", 16).await;
+    scene.publish_all("hold:lookups|1|db.test|20000", 16).await;
     scene.emptied().await;
-    assert_eq!(said(&host, "held"), vec!["held 1"; 16]);
+    says(&host, "held", &["held 1"; 16]).await;
     let threads = status(&host, "Threads:");
     // Each attempt ends long before the resolver gives up its first question.
     for n in 0..4 {
@@ -78,9 +85,12 @@ async fn silent_names_take_bounded_threads_and_memory_and_other_names_are_found(
     assert!(silent.count() as u64 <= most, "{asked:?}");
 
     // Meanwhile another rule finds its names.
-    scene.publish("hold:lookups|8|db.test|2000").await;
+    scene.publish("hold:lookups|8|db.test|20000").await;
     scene.emptied().await;
-    assert_eq!(said(&host, "held").pop().as_deref(), Some("held 8"));
+    eventually("the names are found", async || {
+        said(&host, "held").pop().as_deref() == Some("held 8")
+    })
+    .await;
     assert!(host.get("/live").0 == 200);
     host.drained().await;
 }
@@ -90,9 +100,9 @@ async fn an_attempt_looks_up_as_many_names_as_it_may_send_requests() {
     let mut scene = Scene::new().await;
     let dns = Dns::new();
     let host = host(&scene, &dns, "limit.requests = 5\n").await;
-    scene.publish("hold:lookups|7|db.test|2000").await;
+    scene.publish("hold:lookups|7|db.test|20000").await;
     scene.emptied().await;
-    assert_eq!(said(&host, "held"), ["held 5"]);
+    says(&host, "held", &["held 5"]).await;
     assert_eq!(dns.asked().len(), 5, "{:?}", dns.asked());
     host.drained().await;
 }
@@ -128,7 +138,7 @@ async fn a_host_is_alive_while_its_handlers_hold_all_descriptors_that_they_may()
     let mut scene = Scene::new().await;
     // 256 of its own, 6 attempts, and the connections of a rule.
     let host = limited(&scene, 256 + 6 * 64 + 32, 4).ready().await;
-    scene.publish_all("hold:sockets|64+sleep:3000", 4).await;
+    scene.publish_all("hold:sockets|64+sleep:10000", 4).await;
     eventually("all are held", async || {
         said(&host, "held") == vec!["held 64"; 4]
     })
@@ -170,7 +180,7 @@ mod measured {
         let mut scene = Scene::new().await;
         let dns = Dns::new();
         let host = host(&scene, &dns, "").await;
-        scene.publish_all("hold:lookups|1|db.test|2000", 16).await;
+        scene.publish_all("hold:lookups|1|db.test|20000", 16).await;
         scene.emptied().await;
         let before = status(&host, "VmRSS:");
         for n in 0..4 {

@@ -74,7 +74,16 @@ async fn a_host_calls_servers_counts_by_rule_and_shows_no_secret() {
         let plain = hostler_tests::host::without_queue(&metrics);
         assert!(plain.contains(series), "{series}: {plain}");
     }
-    // One event for each denial, with the rule that would allow it.
+    // One event for each denial, with the rule that would allow it. The log may be behind Redis.
+    for denied in ["169.254.169.254", "https://localhost/"] {
+        eventually("a denial is logged", async || {
+            host.count(|line| {
+                line.text("denied")
+                    .is_some_and(|text| text.contains(denied))
+            }) > 0
+        })
+        .await;
+    }
     let denials: Vec<_> = host
         .log()
         .into_iter()

@@ -115,7 +115,10 @@ async fn inspect_shows_the_rules_that_hosts_go_by() {
 async fn a_policy_changes_dead_letter_routes_ttl_and_max_length() {
     let mut scene = Scene::new().await;
     let options = scene.host().dead_letter();
-    let host = options.flags("concurrency=1 prefetch=1").ready().await;
+    let host = options
+        .flags("concurrency=1 prefetch=1 timeout=1m")
+        .ready()
+        .await;
     scene.set(&[
         "dead_letter.key=orders:dead2",
         "dead_letter.routes=dropped=orders:dropped",
@@ -334,6 +337,7 @@ async fn policies_apply_to_the_first_message_and_to_refused_settlements() {
     scene.publish("nack:5").await;
     let host = scene.host().dead_letter().ready().await;
     scene.has("orders:dead", 1).await;
+    host.starts(2).await;
     assert_eq!(host.witness().total(), 2);
 
     // A dead letter that cannot be written waits. A new rule gives it another key.

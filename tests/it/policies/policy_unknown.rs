@@ -269,8 +269,8 @@ async fn a_dead_letter_key_that_cannot_be_used_at_the_start_discards_nothing() {
     let host = scene.host().admin().ready().await;
     host.logs("wrong rules are ignored").await;
     says(&host, &["dead-letters-refused", "dead_letter.key"]).await;
-    assert_eq!(scene.raw.pending("orders", "workers").await.len(), EACH);
     host.starts(EACH).await;
+    assert_eq!(scene.raw.pending("orders", "workers").await.len(), EACH);
     let starts = host.witness().total();
     scene.set(&["dead_letter.key=orders:dead"]);
     scene.has("orders:dead", EACH as i64).await;

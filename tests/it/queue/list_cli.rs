@@ -128,7 +128,7 @@ async fn a_killed_host_with_another_name_is_recovered_without_a_setting() {
     let held = scene.list(&processing(&instance)).await.len();
     assert!(held > 0);
     let heir = options("pod-2")
-        .flags("timeout=10ms concurrency=4")
+        .flags("timeout=2s concurrency=4")
         .admin()
         .ready()
         .await;

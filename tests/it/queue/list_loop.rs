@@ -58,7 +58,7 @@ async fn a_restart_of_the_server_loses_no_message() {
 async fn a_drained_host_hands_back_in_order_and_without_a_charge() {
     for options in both() {
         let scene = Scene::new().await;
-        scene.publish(["sleep:300"]).await;
+        scene.publish(["sleep:3000"]).await;
         let rest: Vec<String> = (0..7).map(|n| format!("ack,{n}")).collect();
         scene.publish(&rest).await;
         let script = Arc::new(Script::default());

@@ -14,7 +14,7 @@ use hostler_tests::redis::eventually;
 use crate::queue::list_scene::{DEAD, DELAYED, KEY, Scene, both, framed};
 use crate::scene::{
     bodies, connector, dead_letter, discard, fetch, orphaned, park, record, recorded, requeue,
-    settle, settled, settlement,
+    settle, settled, settlement, take_more,
 };
 
 /// Where replies are cut.
@@ -153,8 +153,7 @@ async fn orphans_whose_reply_was_lost_are_found_again_and_charged_once() {
         assert!(nothing.is_err() || proxy.replies_cut() > 0);
         let mut found: Vec<Arc<Claim>> = Vec::new();
         eventually("both are found", async || {
-            found.extend(orphaned(&heir, 9).await);
-            found.len() == 2
+            take_more(&heir, &mut found).await == 2
         })
         .await;
         assert_eq!(scene.processing(&heir).await.len(), 2);
@@ -209,7 +208,7 @@ async fn a_late_request_that_was_repeated_does_nothing() {
     for options in both() {
         let scene = Scene::new().await;
         let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
-        let connector = connector(&proxy.url()).with_deadline(Duration::from_secs(1));
+        let connector = connector(&proxy.url()).with_deadline(Duration::from_secs(2));
         let host = ListQueue::open(connector, options).await.unwrap();
         let delivery = claim(&scene, &host, "asked twice").await;
         let settlement = [settlement(&delivery, 1, requeue(1))];
@@ -303,9 +302,7 @@ async fn a_lost_reply_to_the_claim_of_a_length_limit_loses_nothing() {
         assert_eq!(host.maintain().await.unwrap().overflowed, 0);
         let mut found: Vec<Arc<Claim>> = Vec::new();
         eventually("they are adopted", async || {
-            let taken = host.take_orphans(9, &|_| false).await.unwrap();
-            found.extend(taken.claims.into_iter().map(Arc::new));
-            found.len() == 3
+            take_more(&host, &mut found).await == 3
         })
         .await;
         let mut bodies = bodies(&found);

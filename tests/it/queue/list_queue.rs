@@ -92,7 +92,7 @@ async fn a_host_polls_where_it_may_not_wait() {
     let scene = Scene::with(user("-blmove")).await;
     let host = ListQueue::open(connector(&scene.user_url()), options()).await;
     let host = host.unwrap();
-    let fetch = tokio::spawn(async move { host.fetch(5, Duration::from_secs(15)).await });
+    let fetch = tokio::spawn(async move { host.fetch(5, Duration::from_secs(60)).await });
     eventually("waiting is refused", async || {
         let stats = scene.raw.text("INFO commandstats").await;
         stats.contains("cmdstat_blmove:calls=0")

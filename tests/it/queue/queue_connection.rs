@@ -164,7 +164,7 @@ async fn a_server_that_never_answers_is_unreachable_after_the_deadline() {
 #[tokio::test]
 async fn a_host_continues_when_a_stopped_server_answers_again() {
     let scene = Scene::new().await;
-    let short = Duration::from_millis(100);
+    let short = Duration::from_secs(2);
     let host = open(scene.connector().with_deadline(short)).await.unwrap();
     let claims = scene.read(&host, &["a"]).await;
     let pid = Pid::from_raw(scene.server.pid().try_into().unwrap());
@@ -188,7 +188,7 @@ async fn a_killed_client_reconnects_on_the_next_call() {
     let (scene, host, claims) = Scene::reading(&["a"]).await;
     let host = Arc::new(host);
     let opened = host.contact().connections_opened;
-    let waiting = waiting(&host, Duration::from_secs(15));
+    let waiting = waiting(&host, Duration::from_secs(60));
     scene.blocked(1).await;
     scene.raw.ask("CLIENT KILL TYPE normal SKIPME yes").await;
     fails(waiting.await.unwrap(), Class::Reconnect);
@@ -207,10 +207,10 @@ async fn a_killed_client_reconnects_on_the_next_call() {
 #[tokio::test]
 async fn a_call_waits_for_a_paused_server() {
     let (scene, host, claims) = Scene::reading(&["a"]).await;
-    scene.raw.ask("CLIENT PAUSE 300 ALL").await;
     let begun = Instant::now();
+    scene.raw.ask("CLIENT PAUSE 300 ALL").await;
     assert_eq!(host.renew(&claims).await.unwrap(), [Reply::Done]);
-    assert!(begun.elapsed() >= Duration::from_millis(200));
+    assert!(begun.elapsed() >= Duration::from_millis(250));
 }
 
 #[tokio::test]
@@ -275,7 +275,7 @@ async fn a_server_without_room_for_clients_is_tried_again() {
 async fn a_user_without_client_commands_is_served_without_interruptions() {
     let scene = Scene::with_user("-client").await;
     let host = Arc::new(open(connector(&scene.user_url())).await.unwrap());
-    let waiting = waiting(&host, Duration::from_millis(400));
+    let waiting = waiting(&host, Duration::from_secs(3));
     scene.blocked(1).await;
     // The interruption has no effect: the fetch ends after its waiting time.
     host.interrupt().await.unwrap();
@@ -286,9 +286,10 @@ async fn a_user_without_client_commands_is_served_without_interruptions() {
 async fn a_fetch_that_is_dropped_loses_no_message() {
     let scene = Scene::new().await;
     let host = scene.host().await;
-    let fetching = host.fetch(1, Duration::from_secs(15));
-    let dropped = tokio::time::timeout(Duration::from_millis(50), fetching).await;
-    assert!(dropped.is_err());
+    tokio::select! {
+        claims = host.fetch(1, Duration::from_secs(60)) => panic!("there is no message: {claims:?}"),
+        () = scene.blocked(1) => {}
+    }
     let id = scene.raw.add(KEY, "a").await;
     // Redis gives the message to the dropped read: it is pending, and is found later.
     eventually("the message is pending", || async {
@@ -377,7 +378,7 @@ async fn tls_works_with_a_private_authority_and_client_certificates() {
         ca: ca.map(Authority::ca),
         client: client.map(|authority| authority.issue("client")),
     };
-    let short = Duration::from_secs(2);
+    let short = Duration::from_secs(5);
     let try_open =
         |url: &str, tls: TlsFiles| open(with(url, PasswordSource::Url, tls).with_deadline(short));
     let opened = try_open(&url, files(Some(&ours), Some(&ours))).await;

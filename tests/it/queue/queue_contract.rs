@@ -58,7 +58,7 @@ fn every_action() -> [SettleAction; 4] {
 
 async fn a_waiting_fetch_wakes_for_a_message_and_for_an_interruption(kind: Kind) {
     let (scene, host, _) = Scene::reading(kind, &[]).await;
-    let long = Duration::from_secs(15);
+    let long = Duration::from_secs(60);
     let wait = |host: &Arc<dyn Queue>| {
         let host = Arc::clone(host);
         tokio::spawn(async move { host.fetch(5, long).await.unwrap().len() })

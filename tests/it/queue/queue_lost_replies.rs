@@ -368,7 +368,7 @@ async fn a_delayed_command_is_void_after_its_repeat_was_carried_out() {
     for step in [requeue(1), SettleAction::Leave { keep: 1 }] {
         let scene = Scene::new().await;
         let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
-        let deadline = Duration::from_secs(1);
+        let deadline = Duration::from_secs(2);
         let connector = connector(&proxy.url()).with_deadline(deadline);
         let host = StreamQueue::open(connector, options()).await.unwrap();
         // A command that is answered makes no other command void.

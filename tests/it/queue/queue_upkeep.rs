@@ -695,7 +695,7 @@ async fn another_stream_with_the_same_ids_is_read_from_its_beginning() {
         if told == "by a read that waits" {
             let waiting = tokio::spawn({
                 let host = Arc::clone(&host);
-                async move { host.fetch(1, Duration::from_secs(15)).await }
+                async move { host.fetch(1, Duration::from_secs(60)).await }
             });
             scene.blocked(1).await;
             for command in &again {
@@ -739,7 +739,7 @@ async fn a_waiting_fetch_reports_the_deletion_of_its_group_or_stream() {
     for missing in ["group", "stream"] {
         let waiting = tokio::spawn({
             let host = Arc::clone(&host);
-            async move { host.fetch(1, Duration::from_secs(15)).await }
+            async move { host.fetch(1, Duration::from_secs(60)).await }
         });
         scene.blocked(1).await;
         match missing {

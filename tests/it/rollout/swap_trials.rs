@@ -133,8 +133,8 @@ async fn a_working_canary_replaces_a_version_that_faults_on_everything() {
     host.logs(AGAIN).await;
     scene.emptied().await;
     assert_eq!(host.metric("hostler_breaker_opened_total"), 1);
-    assert_eq!(said(&host, AGAIN).len(), 1);
     assert_eq!(current(&host), *digest(&new));
+    assert_eq!(said(&host, AGAIN).len(), 1);
     drained(&scene, host, published).await;
 }
 

@@ -140,7 +140,7 @@ async fn a_promoted_deploy_is_not_a_canary_for_hosts_that_start_later() {
 #[tokio::test]
 async fn a_canary_that_holds_its_messages_does_not_fail() {
     for (body, decided) in [
-        ("wait:400:100", "the canary was promoted"),
+        ("wait:2000:200", "the canary was promoted"),
         ("nack", "the canary was rolled back: it fails more often"),
     ] {
         let (old, new) = (good("old"), variant(&component_of("holding"), "new"));

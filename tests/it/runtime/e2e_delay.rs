@@ -69,7 +69,7 @@ mod measured {
         let host = scene.host().ready().await;
         let mut lateness = Vec::new();
         for _ in 0..4 {
-            let id = scene.publish("nack:1000,ack").await;
+            let id = scene.publish("nack:500,ack").await;
             let mut due_at = 0;
             eventually("it was parked, and comes back", async || {
                 due_at = due(&scene).await.get(&id).copied().unwrap_or(due_at);

@@ -44,15 +44,15 @@ async fn fault(bytes: &[u8], settings: &Settings) -> Fault {
 #[tokio::test]
 async fn an_attempt_past_the_timeout_is_a_wall_timeout() {
     let mut rig = Rig::scripted(&limited(Limits {
-        wall: Duration::from_millis(500),
+        wall: Duration::from_millis(1_500),
         ..Limits::default()
     }));
-    let detail = "no answer within 500ms (limit `timeout`)";
+    let detail = "no answer within 1.5s (limit `timeout`)";
     let bodies = ["sleep:100", "sleep:60000"];
     pair(&mut rig, bodies, FaultKind::WallTimeout, detail).await;
     let started = Instant::now();
     rig.fault("sleep:60000").await;
-    assert!(started.elapsed() >= Duration::from_millis(500));
+    assert!(started.elapsed() >= Duration::from_millis(1_500));
     // The shorter limit ends a loop.
     let fault = rig.fault("loop").await;
     assert_eq!(fault.kind, FaultKind::WallTimeout);

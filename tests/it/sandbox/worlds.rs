@@ -36,7 +36,7 @@ pub(crate) fn settings() -> Settings {
     Settings {
         limits: Limits {
             memory: 8 << 20,
-            cpu: std::time::Duration::from_millis(50),
+            cpu: std::time::Duration::from_millis(200),
             ..Limits::default()
         },
         grants: Grants {

@@ -145,7 +145,7 @@ async fn while_hosts_die(
     adapter: Adapter,
     body: impl Fn(usize) -> String,
 ) -> Vec<Ended> {
-    let mut options = host(scene, adapter).flags("min-idle=300ms concurrency=4");
+    let mut options = host(scene, adapter).flags("min-idle=1s concurrency=4");
     if scene.kind == Kind::List {
         options = options.flag("recovery-zset", &format!("{}:claims", scene.key()));
     }

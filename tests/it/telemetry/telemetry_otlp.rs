@@ -483,7 +483,8 @@ async fn without_an_answer(endpoint: &str) {
     let begun = Instant::now();
     let ended = host.drained().await;
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    // Not for as long as it would take to try all of them.
+    assert!(took < Duration::from_secs(60), "{took:?}");
     assert_eq!(ended.json()["acked"], 5_001);
 }
 
