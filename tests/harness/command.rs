@@ -131,8 +131,12 @@ impl Host {
 
     fn wait_for(&mut self, what: &str, is_there: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
-        while !is_there(self) {
+        loop {
+            // Before the look: then all that it wrote before its end is seen.
             let ended = self.child.try_wait().expect("it can be asked").is_some();
+            if is_there(self) {
+                return;
+            }
             assert!(
                 !ended && begun.elapsed() < PATIENCE,
                 "`{what}` never came:\n{}\n{}",
@@ -165,10 +169,10 @@ impl Host {
         let begun = Instant::now();
         loop {
             let look = Instant::now();
+            let ended = self.child.try_wait().expect("it can be asked").is_some();
             if let Some(event) = self.events().into_iter().find(&is_it) {
                 return event;
             }
-            let ended = self.child.try_wait().expect("it can be asked").is_some();
             assert!(
                 !ended && begun.elapsed() < PATIENCE,
                 "`{what}` was not logged:\n{}",

@@ -96,10 +96,13 @@ impl Terminal {
     /// Wait until its output is such.
     pub fn until(&mut self, what: &str, is_such: impl Fn(&str) -> bool) {
         let begun = Instant::now();
+        let mut ended = None;
         while !is_such(&self.text()) {
-            let ended = self.child.try_wait().expect("it can be asked").is_some();
+            if self.child.try_wait().expect("it can be asked").is_some() {
+                ended.get_or_insert_with(Instant::now);
+            }
             // Its last output may still be on its way here.
-            let is_late = ended && begun.elapsed() > Duration::from_secs(5);
+            let is_late = ended.is_some_and(|at| at.elapsed() > Duration::from_secs(5));
             assert!(
                 !is_late && begun.elapsed() < PATIENCE,
                 "`{what}` was never drawn:\n{}",

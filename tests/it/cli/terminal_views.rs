@@ -132,10 +132,10 @@ async fn watch_redraws_the_queue_until_a_key_ends_it(kind: Kind) {
 /// The reports contain the running handler and the recent faults.
 async fn watch_shows_the_reports_of_hosts(kind: Kind) {
     let scene = watched(kind).await;
-    let options = scene.binary().flag("max-deliveries", "1").admin();
+    let options = scene.binary().flags("max-deliveries=1 timeout=1h").admin();
     let host = options.ready().await;
     scene.send("trap").await;
-    scene.send("sleep:60000").await;
+    scene.send("sleep:600000").await;
     host.starts(9).await;
     let log = host.log();
     let logged = |name: &str| log.iter().find_map(|line| line.text(name)).unwrap();

@@ -31,7 +31,7 @@ fn list(scene: &Scene) -> HostOptions {
         .flag("reliable", "true")
         .flag("recovery-zset", CLAIMS)
         .flag("dead-letter", DEAD)
-        .flags("min-idle=1s orphan-scan=100ms ttl=1h")
+        .flags("min-idle=3s orphan-scan=100ms ttl=1h timeout=1m")
 }
 
 fn value(id: &str, expires_at_ms: Option<i64>, body: &str) -> Vec<u8> {
@@ -81,14 +81,18 @@ async fn wrong_clocks_cost_no_lease_no_delay_and_no_message() {
         hosts.push(skewed.turn(options, hours).ready().await);
     }
     for (host, hours) in hosts.iter().zip(SKEWS) {
-        assert_eq!(warns_of_its_clock(host), hours != 0);
+        // The log may be behind the host.
+        eventually("a host warns of its clock, if that is wrong", async || {
+            warns_of_its_clock(host) == (hours != 0)
+        })
+        .await;
     }
     // Each host parks some, and runs some for longer than `min_idle`.
     let mut ids = Vec::new();
     for n in 0..45 {
         let (id, body) = match n % 3 {
-            0 => (format!("long{n}"), "sleep:2500"),
-            1 => (format!("late{n}"), "sleep:100+nack:3000,ack"),
+            0 => (format!("long{n}"), "sleep:7500"),
+            1 => (format!("late{n}"), "sleep:100+nack:10000,ack"),
             _ => (format!("soon{n}"), "sleep:100+nack:20,ack"),
         };
         let expires = (n % 2 == 0).then_some(now + HOUR_MS);
@@ -102,11 +106,12 @@ async fn wrong_clocks_cost_no_lease_no_delay_and_no_message() {
         scores(&scene, DELAYED).await.len() >= 3
     })
     .await;
+    let waiting = scores(&scene, DELAYED).await;
     let now = scene.now_ms().await;
-    for due in scores(&scene, DELAYED).await {
+    for due in waiting {
         // None is overdue by much, and none is due later than its handler asked for.
         let wait = due - now;
-        assert!((-TOLERANCE_MS..=3100).contains(&wait), "due in {wait} ms");
+        assert!((-TOLERANCE_MS..=10_000).contains(&wait), "due in {wait} ms");
     }
     are_of_the_server(&scene, CLAIMS, 0).await;
     are_of_the_server(&scene, INSTANCES, 0).await;
