@@ -67,8 +67,8 @@ async fn two_hosts_keep_their_messages_when_their_group_is_destroyed() {
     two.drains().await;
 }
 
-/// Bodies that end in the dead-letter queue after a while, in order of nothing but luck. Also on a busy machine, all run
-/// before the first one ends.
+/// Bodies that end in the dead-letter queue after a while, in order of nothing but luck. All run before the first one
+/// ends, also on a busy machine.
 const DROPS: &[&str] = &[
     "drop:2600",
     "drop:2900",

@@ -18,7 +18,8 @@ pub(crate) struct Published {
 
 pub(crate) type Scene = scene::Scene<Published>;
 
-/// The starts of a host from this time on, by the times in its log. What a test has read of the log so far may be behind.
+/// The starts of a host from this time on, by the times in its log: what a test has read of a log may be behind the
+/// host.
 pub(crate) fn starts_since(ended: &Ended, time: SystemTime) -> Witness {
     let is_later = |line: &&Line| {
         let at = line.text("timestamp").map(humantime::parse_rfc3339);

@@ -425,6 +425,10 @@ async fn sleeping_guests_occupy_no_thread() {
     const GUESTS: usize = 256;
     let settings = Settings {
         concurrency: GUESTS,
+        limits: Limits {
+            wall: Duration::from_secs(50),
+            ..Limits::default()
+        },
         ..Settings::default()
     };
     let sandbox = Rig::scripted(&settings).sandbox;
