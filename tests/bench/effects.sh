@@ -135,6 +135,36 @@ for mode in fresh reuse; do
   pair "the same, one message at a time" 5000 "post http://127.0.0.1:$port/" "post http://127.0.0.1:$port/" "$mode" "$costs --concurrency 1" "$recorded --concurrency 1"
 done
 
+# timed FLAGS: how long a call takes for a guest that makes one at a time, p50, in microseconds.
+timed() {
+  (eval "measure '$hostler' 2000 'timed http://127.0.0.1:$port/' --concurrency 1 $1") > /dev/null
+  grep -o 'took [0-9]* us' log | awk '{ print $2 }' | sort -n > took
+  if [ "$(wc -l < took)" -lt 2000 ]; then echo "some calls were not timed" >&2; exit 1; fi
+  sed -n 1000p took
+}
+{
+  echo
+  echo '| a call at a time, for the guest: p50 | instance | not recorded | recorded | more (rounds) |'
+  echo '|---|---|---|---|---|'
+} >> table
+for mode in fresh reuse; do
+  reuse=1
+  if [ "$mode" = reuse ]; then reuse=10000; fi
+  round=1
+  : > calls
+  while [ "$round" -le "$rounds" ]; do
+    echo "$(timed "--reuse $reuse $costs") $(timed "--reuse $reuse $recorded")" >> calls
+    round=$((round + 1))
+  done
+  awk '{ print $2 - $1, $1, $2 }' calls | sort -n | awk -v mode="$mode" '
+    { more[NR] = $1; a[NR] = $2; b[NR] = $3 }
+    END {
+      middle = int((NR + 1) / 2)
+      printf "| 1 HTTP request | %s | %d us | %d us | %d us (%d to %d) |\n", mode, a[middle], b[middle], more[middle], more[1], more[NR]
+    }' >> table
+  tail -n 1 table >&2
+done
+
 awk -v table="$dir/table" '
   /<!-- effects -->/ { print; while ((getline line < table) > 0) print line; skip = 1; next }
   /<!-- end effects -->/ { skip = 0 }

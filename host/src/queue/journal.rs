@@ -1,14 +1,17 @@
 //! The journals of messages, beside their queue: one hash for each message, and an index.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use redis::{Cmd, Value, cmd};
 use serde::Serialize;
+use tracing::warn;
 
 use crate::delivery::journal::{BYTES_MAX, Content, RECORDS_MAX, Stored};
 use crate::delivery::millis::millis_up;
+use crate::delivery::text::printable;
 use crate::queue::scripts;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
@@ -134,12 +137,15 @@ const VALUES_BYTES_MAX: usize = 16 << 20;
 /// The journals of a queue, of one group.
 #[derive(Debug)]
 pub(super) struct Journals {
+    /// Only attempts use it, so their threads serve the connection: a call waits for no other thread.
     link: Link,
     rules: Rules,
     key: String,
     group: String,
     /// The key of the index.
     pub(super) index: String,
+    /// Whether old journals stay, as the last sweep has said.
+    stay: AtomicBool,
 }
 
 impl Journals {
@@ -151,6 +157,7 @@ impl Journals {
             index: keys::journals(key, group),
             key: key.to_owned(),
             group: group.to_owned(),
+            stay: AtomicBool::new(false),
         }
     }
 
@@ -160,8 +167,12 @@ impl Journals {
     }
 
     /// The records that Redis has of a message, which is called so; and the greatest number that was ever used.
-    pub(super) async fn records(&self, id: &str) -> Result<(BTreeMap<u32, Bytes>, u32), Error> {
-        records(&self.link, &self.of(id)).await
+    pub(super) async fn records(
+        &self,
+        link: &Link,
+        id: &str,
+    ) -> Result<(BTreeMap<u32, Bytes>, u32), Error> {
+        records(link, &self.of(id)).await
     }
 
     /// The journal of a message, which is called so, and holds these records itself.
@@ -170,7 +181,7 @@ impl Journals {
         id: &str,
         carried: BTreeMap<u32, Bytes>,
     ) -> Result<Journal, Error> {
-        whole(self.records(id).await?, carried)
+        whole(self.records(&self.link, id).await?, carried)
     }
 
     /// Write an intent. `call` has the arguments of the kind, up to the id, on these keys behind its own.
@@ -256,14 +267,25 @@ impl Journals {
     /// Add what a script needs that removes old journals. Says whether there may be more of them.
     pub(super) async fn sweep(
         &self,
+        link: &Link,
         script: &'static Script,
         mut call: Cmd,
     ) -> Result<bool, Error> {
         call.arg(millis_up(self.rules.keep)).arg(SWEPT_MAX);
         // A stream knows its entries by their ids: it looks at no values.
         call.arg(VALUES_MAX).arg(VALUES_BYTES_MAX);
-        let reply = self.link.run(script, &call).await?;
-        let [_, looked_at] = reply::tuple(script.name(), reply)?;
+        let reply = link.run(script, &call).await?;
+        let [_, looked_at, stay] = reply::tuple(script.name(), reply)?;
+        let stay = reply::count(script.name(), &stay)? > 0;
+        if stay && !self.stay.swap(stay, Ordering::Relaxed) {
+            warn!(
+                key = printable(&self.key),
+                values = VALUES_MAX,
+                bytes = VALUES_BYTES_MAX,
+                "the list has more values than are looked at, or one that cannot be read: old journals stay"
+            );
+        }
+        self.stay.store(stay, Ordering::Relaxed);
         Ok(reply::count(script.name(), &looked_at)? >= SWEPT_MAX as u64)
     }
 }

@@ -121,6 +121,27 @@ async fn a_later_attempt_gets_the_recorded_answers_and_makes_the_other_calls() {
 }
 
 #[tokio::test]
+async fn the_note_of_acknowledged_messages_holds_one_request() {
+    let mut all = Journaled::new("").await;
+    let host = all.host().ready().await;
+    for body in ["one", "two", "three"] {
+        let call = all.send("POST", "/ok", body);
+        all.scene.publish(&format!("{call}+ack")).await;
+        all.scene.emptied().await;
+    }
+    let keys: Vec<String> =
+        redis::from_redis_value(all.scene.raw.ask("KEYS {orders}:acted:*").await).unwrap();
+    let [key] = &keys[..] else {
+        panic!("{keys:?}");
+    };
+    let note: String =
+        redis::from_redis_value(all.scene.raw.ask(&format!("GET {key}")).await).unwrap();
+    // The number of the request, and the last message.
+    assert_eq!(note.split_whitespace().count(), 2, "{note}");
+    host.drained().await;
+}
+
+#[tokio::test]
 async fn a_recorded_answer_reaches_the_guest_as_it_was() {
     let mut all = Journaled::new("").await;
     let port = all.web.port();

@@ -10,6 +10,7 @@ use hostler::wire::journal::decode;
 use hostler_tests::checker::DeadLetter;
 use hostler_tests::command::run;
 use hostler_tests::host::HostOptions;
+use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::{RedisOptions, eventually};
 
 use crate::grants::journal::{Journaled, once};
@@ -388,4 +389,59 @@ async fn an_increment_happens_once_for_a_message() {
     let left = scene.raw.ask("KEYS *:journal*").await;
     let left: Vec<String> = redis::from_redis_value(left).unwrap();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// The script has added, and the host does not know it: the next try finds the record.
+#[tokio::test]
+async fn an_increment_whose_answer_is_lost_happens_once() {
+    const MESSAGES: i64 = 20;
+    let mut scene = Scene::new().await;
+    let proxy = Proxy::to_socket(&scene.server.socket(), 7).unwrap();
+    let keyed = hostler_tests::guests::guest("keyed").display().to_string();
+    let add = "quiet:increment:sum:3+quiet:increment:sum:4";
+    for _ in 0..MESSAGES {
+        scene.publish(&format!("{add}+nack,{add}+ack")).await;
+    }
+    let host = HostOptions::at(&proxy.url())
+        .directory(scene.server.dir())
+        .cap(1_000)
+        .flag("handler", &keyed)
+        .flag("grant-publish", r#"{"invoices":"stream:invoices"}"#)
+        .flag(
+            "grant-key-value",
+            r#"{"prefix":"{orders}:kv:","journal":true}"#,
+        )
+        .flags("backoff-first=5ms min-idle=5s concurrency=2 breaker=off timeout=60s")
+        .admin()
+        .ready()
+        .await;
+    for after in 0.. {
+        let (cut, sum) = (proxy.replies_cut(), sum_of(&scene).await);
+        // Nothing of the answer arrives, or a part of it.
+        proxy.cut_reply("{orders}:kv:sum", after % 5);
+        let mut is_done = false;
+        eventually("an answer is lost, or all are settled", async || {
+            is_done = scene.look().await.is_empty();
+            is_done || proxy.replies_cut() > cut
+        })
+        .await;
+        // A call repeats its script until it is answered: the next answers arrive.
+        eventually("the next one adds, or all are settled", async || {
+            is_done = is_done || scene.look().await.is_empty();
+            is_done || sum_of(&scene).await > sum + 4
+        })
+        .await;
+        if is_done {
+            break;
+        }
+    }
+    host.drained().await;
+    assert!(proxy.replies_cut() >= 5, "{}", proxy.replies_cut());
+    assert_eq!(sum_of(&scene).await, 7 * MESSAGES);
+}
+
+async fn sum_of(scene: &Scene) -> i64 {
+    let value = scene.raw.ask("GET {orders}:kv:sum").await;
+    let value: Option<String> = redis::from_redis_value(value).unwrap();
+    value.map_or(0, |value| value.parse().unwrap())
 }

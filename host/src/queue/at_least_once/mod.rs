@@ -71,7 +71,7 @@ pub(super) struct Base {
     rotation: AtomicUsize,
 }
 
-/// Numbers the requests that acknowledge with effects. A repeat keeps the number: Redis notes which of its
+/// Numbers the requests that acknowledge what handlers have handled. A repeat keeps the number: Redis notes which of its
 /// deliveries were acknowledged, by every try. There is one such request at a time.
 #[derive(Debug, Default)]
 pub(super) struct Acts {
@@ -393,8 +393,9 @@ async fn acknowledge<Q: AtLeastOnce>(
             .iter()
             .filter_map(|&place| settlements[place].effects.as_ref())
     };
-    // Housekeeping acknowledges without effects, at the same time.
-    let acts = effects().any(|effects| !effects.is_empty());
+    // Housekeeping acknowledges what no handler has handled, at the same time. A message with a journal is noted as one
+    // with effects is: so each request has a number of its own, or the note would grow.
+    let acts = effects().next().is_some();
     if acts {
         base.acts.begin();
     }

@@ -742,7 +742,8 @@ impl AtLeastOnce for ListQueue {
             return Ok(BTreeMap::new());
         };
         let mut records = self.values.carried(claim);
-        records.extend(journals.records(&journal_of(claim)).await?.0);
+        let link = &self.base.commands;
+        records.extend(journals.records(link, &journal_of(claim)).await?.0);
         Ok(records)
     }
 
@@ -811,7 +812,7 @@ impl AtLeastOnce for ListQueue {
             ];
             let mut call = script.on(&all);
             call.arg(&keys.processing_prefix);
-            if journals.sweep(script, call).await? {
+            if journals.sweep(&self.base.commands, script, call).await? {
                 done.unfinished.push(Sweep::Journals);
             }
         }

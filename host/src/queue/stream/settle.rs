@@ -203,7 +203,9 @@ impl AtLeastOnce for StreamQueue {
             return Ok(None);
         };
         // The records that the entry holds are in the copy already.
-        let (records, _) = journals.records(&entry_id(claim.id)).await?;
+        let (records, _) = journals
+            .records(&self.base.commands, &entry_id(claim.id))
+            .await?;
         let field = || {
             (
                 Bytes::from_static(wire::journal::FIELD),
@@ -284,7 +286,7 @@ impl AtLeastOnce for StreamQueue {
         if let Some(journals) = &self.journals {
             let script = &scripts::JOURNAL_SWEEP;
             let call = self.call_in_epoch(script, &[&journals.index]);
-            let swept = journals.sweep(script, call).await;
+            let swept = journals.sweep(&self.base.commands, script, call).await;
             if swept.map_err(|error| self.about(error))? {
                 done.unfinished.push(Sweep::Journals);
             }

@@ -1,6 +1,6 @@
 //! Acts once for each message, and acknowledges: so that benchmarks measure what an effect costs. The body
 //! says which: `publish N` (N messages of 100 bytes), `keys` (reads a key and sets it), `http URL`,
-//! `post URL`; any other body: nothing.
+//! `post URL`, `timed URL` (the same, and stderr says how long it took); any other body: nothing.
 
 wit_bindgen::generate!({
     inline: "
@@ -15,6 +15,8 @@ wit_bindgen::generate!({
     path: "../../../wit",
     generate_all,
 });
+
+use std::time::Instant;
 
 use exports::hostler::handler::message_handler::Guest;
 use hostler::handler::http::{Request, fetch};
@@ -36,6 +38,7 @@ impl Guest for Costs {
             "keys" => count_key(&message.id),
             "http" => ask("GET", argument.trim()),
             "post" => ask("POST", argument.trim()),
+            "timed" => timed(argument.trim()),
             _ => Ok(()),
         };
         match done {
@@ -64,6 +67,13 @@ fn count_key(id: &str) -> Result<(), String> {
     let mut value = key_value::get(&key)?.unwrap_or_default();
     value.resize(100, b'x');
     key_value::set(&key, &value, None)
+}
+
+fn timed(url: &str) -> Result<(), String> {
+    let begin = Instant::now();
+    ask("POST", url)?;
+    eprintln!("took {} us", begin.elapsed().as_micros());
+    Ok(())
 }
 
 fn ask(method: &str, url: &str) -> Result<(), String> {

@@ -4,7 +4,7 @@
 --       `journals`)
 -- ARGV  1 beginning of the key of a processing list, 2 how old they are, ms, 3 at most how many, 4 how many values are looked at,
 --       5 how many bytes of them
--- reply { how many are removed, how many were looked at }
+-- reply { how many are removed, how many were looked at, whether they stay because not all values were looked at (0 | 1) }
 --
 -- A value says which journal its message has: in its header, or by its token, where a host has it for the first time. While
 -- there are more values than may be looked at, or a header that cannot be read, all journals stay. Those that stay are
@@ -13,7 +13,7 @@
 -- Atomicity: nothing can come between the look and the removal. A repeat looks at others.
 local old = redis.call('ZRANGEBYSCORE', KEYS[5], 0, text(now - ARGV[2]), 'LIMIT', 0, ARGV[3])
 if #old == 0 then
-  return { 0, 0 }
+  return { 0, 0, 0 }
 end
 local NAME, ID = 'x-hostler-journal', string.rep('%x', 32)
 local is_there, values, bytes = {}, tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -54,7 +54,7 @@ for _, name in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
   is_whole = is_whole and look('LRANGE', ARGV[1] .. name, true)
 end
 if not is_whole then
-  return { 0, 0 }
+  return { 0, 0, 1 }
 end
 local removed = 0
 for _, id in ipairs(old) do
@@ -65,4 +65,4 @@ for _, id in ipairs(old) do
     removed = removed + 1
   end
 end
-return { removed, #old }
+return { removed, #old, 0 }

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 stream, 2 journals of the group (sorted set, see `journals`)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 how old they are, ms, 5 at most how many to look at
--- reply { how many are removed, how many were looked at }
+-- reply { how many are removed, how many were looked at, 0 }
 --
 -- Those that stay are looked at again when they are as old once more.
 -- Atomicity: fails before the first write if there is no group, or it was made again. A repeat looks at others.
@@ -17,4 +17,4 @@ for _, id in ipairs(old) do
     removed = removed + 1
   end
 end
-return { removed, #old }
+return { removed, #old, 0 }
