@@ -102,7 +102,7 @@ impl Scene {
             "--dead-letter",
             "orders:dead",
             "--max-deliveries",
-            "1",
+            "2",
         ]);
         host.args([
             "--log-format",
