@@ -329,7 +329,9 @@ async fn compare_and_swap_loses_nothing_between_hosts() {
     let scene = Scene::new().await;
     let options = host(&scene, Kind::Stream)
         .without("grant-publish")
-        .flag("handler", &guest("standard-keys").display().to_string());
+        .flag("handler", &guest("standard-keys").display().to_string())
+        // An attempt that times out adds again.
+        .flag("timeout", "5m");
     let hosts = [options.ready().await, options.ready().await];
     for number in 0..40 {
         let body = "two:add:n+two:add:n";

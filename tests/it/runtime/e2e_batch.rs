@@ -189,7 +189,7 @@ async fn a_batch_that_dies_with_its_host_costs_each_message_one_attempt() {
     // Each has one attempt left and is a suspect: it runs by itself, and times out.
     let next = batching(&scene, 8)
         .cap(2)
-        .flag("timeout", "100ms")
+        .flag("timeout", "1s")
         .until_empty();
     let ended = next.finish().await;
     assert_eq!(calls(&ended), [1; 8]);

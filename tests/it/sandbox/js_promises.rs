@@ -281,7 +281,12 @@ async fn errors_of_other_types_or_places_are_other_causes(language: &str) {
             scene.publish(body).await;
         }
     }
-    let options = scene.host().flag("handler", &handler).cap(1).dead_letter();
+    let options = scene
+        .host()
+        .flag("handler", &handler)
+        .flag("limit-compile-time", "10m")
+        .cap(1)
+        .dead_letter();
     let ended = options.flags("timeout=50s cpu=50s").finish().await;
     assert_eq!(ended.json()["dead_lettered"]["max-deliveries"], 12);
     let groups = || {
@@ -319,6 +324,7 @@ async fn promises_end_with_the_message_or_are_a_fault(language: &str) {
     let limits = Limits {
         wall: Duration::from_secs(50),
         cpu: Duration::from_secs(50),
+        compile_time: Duration::from_secs(600),
         ..Limits::default()
     };
     for reuse in [1, 1_000] {

@@ -143,7 +143,14 @@ async fn a_program_gets_the_message_by_stdin_and_variables() {
 
 #[tokio::test]
 async fn large_inputs_and_many_headers_arrive() {
-    let mut rig = module(&Settings::default());
+    let mut rig = module(&Settings {
+        limits: Limits {
+            wall: Duration::from_secs(60),
+            cpu: Duration::from_secs(60),
+            ..Limits::default()
+        },
+        ..Settings::default()
+    });
     let mut message = message("");
     let body = format!("input;{}", "x".repeat(3 << 20));
     message.body = Bytes::from(body.into_bytes());
