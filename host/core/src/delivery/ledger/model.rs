@@ -208,12 +208,14 @@ enum Since {
 /// - Then somebody deleted the record of a claim, and the consumer before its first renewal (191,455).
 /// - A message that was parked was read as new in a group that began anew, without an answer, and the consumer was deleted: its
 ///   record counted as one that brings it up again (15,583).
+/// - A host stood still, and an old answer then replaced the attempt that ran: that to a fetch (32,642), and that to a
+///   renewal which found the message stolen before its host took it back (51,637).
 /// - The last five: this model asked for more than is promised.
 #[test]
 fn runs_that_broke_a_promise_once_hold() {
     type Make = fn(&mut Rng) -> Scenario;
     // The seed, the scenario, and how much of the model is older than the seed.
-    let found: [(u64, Make, Since); 27] = [
+    let found: [(u64, Make, Since); 29] = [
         (1_520, Scenario::changing, Since::Start),
         (2_425, Scenario::changing, Since::Start),
         (147_578, Scenario::changing, Since::Start),
@@ -240,6 +242,8 @@ fn runs_that_broke_a_promise_once_hold() {
             |rng| losing(Scenario::journaling_regrouped(rng)),
             Since::Records,
         ),
+        (32_642, Scenario::journaling, Since::Records),
+        (51_637, Scenario::holding_regrouped, Since::Records),
         (50_790, Scenario::mixed, Since::Start),
         (92_999, Scenario::regrouping, Since::Start),
         (3_093, Scenario::acting_regrouped, Since::Start),

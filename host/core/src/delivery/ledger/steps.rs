@@ -33,7 +33,8 @@ impl<J> Ledger<J> {
 
     /// A delivery was claimed. Rule 4: if the host already holds its id, the claim replaces that
     /// holding, or waits until the holding ends. But if the lease of that holding surely lasts, the
-    /// claim is the older one, and its answer came late.
+    /// claim is the older one, and its answer came late. A fetch that was sent before that lease is older, too: a
+    /// group hands out each entry once.
     fn accept(&mut self, now: Time, leased: Time, delivery: Delivery<J>) {
         let min_idle = self.settings.min_idle;
         let Some(old) = self.holdings.by_id(delivery.id) else {
@@ -57,7 +58,8 @@ impl<J> Ledger<J> {
         };
         let is_released = matches!(old.state, State::Released { .. });
         let is_sure = old.lost.is_none() && old.successor.is_none() && !old.doubtful;
-        if lasts && is_sure && now.saturating_sub(old.leased) < min_idle {
+        let is_older = delivery.origin == Origin::Fresh && leased < old.leased;
+        if lasts && is_sure && (is_older || now.saturating_sub(old.leased) < min_idle) {
             let key = self.holdings.next_key(delivery.id);
             self.superseded(key, delivery.job);
         } else if replaceable || (!is_released && !Rule::OneRunAtATime.holds()) {
@@ -981,6 +983,13 @@ impl<J> Ledger<J> {
                 }
                 // The reply to that request tells.
                 (_, State::Settling { .. } | State::Recording { .. }) => {}
+                // The record has confirmed a later lease than the one that this request asked for: it may have been
+                // carried out before. The next one tells.
+                (Reply::Stolen, State::Running { .. } | State::Released { .. })
+                    if leased < held.leased =>
+                {
+                    self.intake.next_renewal = now;
+                }
                 (reply, State::Running { .. } | State::Released { .. }) => {
                     if held.lost.is_none() {
                         held.lost = Some(closed_by(reply));
