@@ -1,18 +1,15 @@
 //! The journals of messages, beside their queue: one hash for each message, and an index.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use redis::{Cmd, Value, cmd};
 use serde::Serialize;
-use tracing::warn;
 
 use crate::delivery::journal::{BYTES_MAX, Content, RECORDS_MAX, Stored};
 use crate::delivery::millis::millis_up;
-use crate::delivery::text::printable;
-use crate::queue::scripts;
+use crate::queue::{Maintenance, Sweep, scripts};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::reply;
@@ -144,8 +141,6 @@ pub(super) struct Journals {
     group: String,
     /// The key of the index.
     pub(super) index: String,
-    /// Whether old journals stay, as the last sweep has said.
-    stay: AtomicBool,
 }
 
 impl Journals {
@@ -157,7 +152,6 @@ impl Journals {
             index: keys::journals(key, group),
             key: key.to_owned(),
             group: group.to_owned(),
-            stay: AtomicBool::new(false),
         }
     }
 
@@ -264,29 +258,24 @@ impl Journals {
         written(script, reply)
     }
 
-    /// Add what a script needs that removes old journals. Says whether there may be more of them.
+    /// Add what a script needs that removes old journals, and run it.
     pub(super) async fn sweep(
         &self,
         link: &Link,
         script: &'static Script,
         mut call: Cmd,
-    ) -> Result<bool, Error> {
+        done: &mut Maintenance,
+    ) -> Result<(), Error> {
         call.arg(millis_up(self.rules.keep)).arg(SWEPT_MAX);
         // A stream knows its entries by their ids: it looks at no values.
         call.arg(VALUES_MAX).arg(VALUES_BYTES_MAX);
         let reply = link.run(script, &call).await?;
         let [_, looked_at, stay] = reply::tuple(script.name(), reply)?;
-        let stay = reply::count(script.name(), &stay)? > 0;
-        if stay && !self.stay.swap(stay, Ordering::Relaxed) {
-            warn!(
-                key = printable(&self.key),
-                values = VALUES_MAX,
-                bytes = VALUES_BYTES_MAX,
-                "the list has more values than are looked at, or one that cannot be read: old journals stay"
-            );
+        done.journals_stay = reply::count(script.name(), &stay)? > 0;
+        if reply::count(script.name(), &looked_at)? >= SWEPT_MAX as u64 {
+            done.unfinished.push(Sweep::Journals);
         }
-        self.stay.store(stay, Ordering::Relaxed);
-        Ok(reply::count(script.name(), &looked_at)? >= SWEPT_MAX as u64)
+        Ok(())
     }
 }
 

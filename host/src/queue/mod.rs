@@ -222,6 +222,8 @@ pub struct Maintenance {
     pub duplicates: u64,
     /// Handled messages since the last call whose ids are not remembered, because there is no room.
     pub marks_refused: u64,
+    /// Old journals of a list stay: it has more values than are looked at, or one that cannot be read.
+    pub journals_stay: bool,
 }
 
 /// The state of a queue, for gauges.

@@ -488,6 +488,14 @@ impl Reporter {
         metrics.cycles.inc_by(done.cycles);
         metrics.duplicates.inc_by(done.duplicates);
         metrics.dedup_marks_refused.inc_by(done.marks_refused);
+        if done.journals_stay
+            && let Some(others) = self.pass("journals_stay")
+        {
+            warn!(
+                others,
+                "old journals stay: the list has more values than are looked at, or one that cannot be read"
+            );
+        }
         if done.marks_refused > 0
             && let Some(others) = self.pass("marks_refused")
         {

@@ -4,9 +4,10 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hostler_tests::host::HostOptions;
+use hostler_tests::host::{Host, HostOptions};
 use hostler_tests::redis::{PATIENCE, RedisServer};
 use nix::sys::signal::Signal;
+use tempfile::TempDir;
 
 /// The socket on which a supervisor listens.
 struct Supervisor {
@@ -54,16 +55,21 @@ impl Supervisor {
     }
 }
 
+/// A host that is ready, and its supervisor, which hears from it in this directory at least each 900 ms.
+async fn supervised(redis: &RedisServer) -> (Supervisor, Host, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let supervisor = Supervisor::listen(&path);
+    let options = HostOptions::new(redis)
+        .variable("NOTIFY_SOCKET", path.to_str().unwrap())
+        .variable("WATCHDOG_USEC", "900000");
+    (supervisor, options.ready().await, dir)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_supervisor_hears_when_a_host_is_ready_alive_and_stopping() {
     let mut redis = RedisServer::start();
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("notify");
-    let mut supervisor = Supervisor::listen(&path);
-    let options = HostOptions::new(&redis)
-        .variable("NOTIFY_SOCKET", path.to_str().unwrap())
-        .variable("WATCHDOG_USEC", "900000");
-    let host = options.ready().await;
+    let (mut supervisor, host, _dir) = supervised(&redis).await;
     supervisor.hears("READY=1", 1);
     supervisor.hears("STATUS=ready", 1);
     supervisor.hears("WATCHDOG=1", 2);
@@ -104,13 +110,7 @@ mod measured {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_host_is_heard_three_times_in_the_time_that_its_supervisor_allows() {
         let redis = RedisServer::start();
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("notify");
-        let mut supervisor = Supervisor::listen(&path);
-        let options = HostOptions::new(&redis)
-            .variable("NOTIFY_SOCKET", path.to_str().unwrap())
-            .variable("WATCHDOG_USEC", "900000");
-        let host = options.ready().await;
+        let (mut supervisor, host, _dir) = supervised(&redis).await;
         supervisor.hears("READY=1", 1);
         let begun = Instant::now();
         supervisor.hears("WATCHDOG=1", 5);

@@ -287,7 +287,7 @@ async fn a_fetch_that_is_dropped_loses_no_message() {
     let scene = Scene::new().await;
     let host = scene.host().await;
     tokio::select! {
-        claims = host.fetch(1, Duration::from_secs(60)) => panic!("there is no message: {claims:?}"),
+        claims = host.fetch(1, Duration::from_secs(60)) => panic!("the fetch has ended: {claims:?}"),
         () = scene.blocked(1) => {}
     }
     let id = scene.raw.add(KEY, "a").await;

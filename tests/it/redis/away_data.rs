@@ -67,7 +67,7 @@ async fn two_hosts_keep_their_messages_when_their_group_is_destroyed() {
     two.drains().await;
 }
 
-/// Bodies that end in the dead-letter queue after a while, in order of nothing but luck. All run before the first one
+/// Bodies that end in the dead-letter queue after a while, in no certain order. All run before the first one
 /// ends, also on a busy machine.
 const DROPS: &[&str] = &[
     "drop:2600",

@@ -31,8 +31,7 @@ pub(crate) async fn supervised(raw: &RawRedis, options: &HostOptions) -> Vec<End
     }
 }
 
-/// What a dead host held is an orphan from now on, whatever the length of a lease: a host that is slow loses none of
-/// its own.
+/// The leases of dead hosts end now. So leases can be long, and a slow host keeps its own.
 pub(crate) async fn expire(raw: &RawRedis) {
     let pending = raw.pending("orders", "workers").await;
     for held in pending

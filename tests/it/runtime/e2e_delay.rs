@@ -76,7 +76,7 @@ mod measured {
                 host.witness().starts(&id) == 2
             })
             .await;
-            assert!(due_at > 0, "nobody has seen it parked");
+            assert!(due_at > 0, "it was not seen parked");
             lateness.push(now_ms().saturating_sub(due_at));
         }
         // At most 100 ms on an idle machine. One of four attempts finds it idle enough.

@@ -812,9 +812,8 @@ impl AtLeastOnce for ListQueue {
             ];
             let mut call = script.on(&all);
             call.arg(&keys.processing_prefix);
-            if journals.sweep(&self.base.commands, script, call).await? {
-                done.unfinished.push(Sweep::Journals);
-            }
+            let link = &self.base.commands;
+            journals.sweep(link, script, call, done).await?;
         }
         Ok(())
     }

@@ -286,10 +286,9 @@ impl AtLeastOnce for StreamQueue {
         if let Some(journals) = &self.journals {
             let script = &scripts::JOURNAL_SWEEP;
             let call = self.call_in_epoch(script, &[&journals.index]);
-            let swept = journals.sweep(&self.base.commands, script, call).await;
-            if swept.map_err(|error| self.about(error))? {
-                done.unfinished.push(Sweep::Journals);
-            }
+            let link = &self.base.commands;
+            let swept = journals.sweep(link, script, call, done).await;
+            swept.map_err(|error| self.about(error))?;
         }
         Ok(())
     }
