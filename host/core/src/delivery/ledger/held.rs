@@ -337,6 +337,28 @@ impl<J> Held<J> {
             Lane::Normal | Lane::Isolated => SettleAction::HandBack { keep },
         }
     }
+
+    /// The native count that a claim of meanwhile has at least: the one of this holding, unless a hand-back without an
+    /// answer may have lowered it.
+    pub(super) fn least_native(&self) -> u32 {
+        let is_back = |sent: &Sent| {
+            let Sent::Settlement(action) = sent else {
+                return false;
+            };
+            matches!(
+                action,
+                SettleAction::HandBack { .. } | SettleAction::Leave { .. }
+            )
+        };
+        match &self.state {
+            State::Settling { sent, .. } | State::Refused { sent, .. }
+                if self.is_unanswered && is_back(sent) =>
+            {
+                0
+            }
+            _ => self.counts.native,
+        }
+    }
 }
 
 impl StateCounts {

@@ -63,7 +63,7 @@ impl<J> Ledger<J> {
             let key = self.holdings.next_key(delivery.id);
             self.superseded(key, delivery.job);
         } else if replaceable || (!is_released && !Rule::OneRunAtATime.holds()) {
-            let delivery = delivery.again(old.counts.native, old.lane);
+            let delivery = delivery.again(old.least_native(), old.lane);
             self.close(now, key, Closed::Superseded);
             self.hold_again(now, leased, delivery);
         } else {
@@ -827,7 +827,7 @@ impl<J> Ledger<J> {
     fn close_or_succeed(&mut self, now: Time, key: Key, how: Closed) {
         let successor = self.holdings.find_mut(key).and_then(|held| {
             let successor = held.successor.take()?;
-            Some((successor, held.counts.native, held.lane))
+            Some((successor, held.least_native(), held.lane))
         });
         if let Some((successor, native, lane)) = successor {
             let (delivery, leased) = *successor;

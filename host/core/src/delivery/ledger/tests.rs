@@ -541,6 +541,38 @@ fn a_claim_from_before_a_repeated_settlement_is_confirmed_before_it_is_recorded(
     }
 }
 
+/// The first try has taken the charge back, and the delivery has come again before the host knows that.
+#[test]
+fn a_claim_behind_a_hand_back_without_an_answer_keeps_its_own_count() {
+    let mut ledger = ledger();
+    let key = released(&mut ledger);
+    let back = handed_back(&step(&mut ledger, finished(key, no_instance())));
+    assert_eq!(back, [(key, 0)]);
+    let returned = Delivery {
+        id: key.id,
+        origin: Origin::Returned,
+        header: 0,
+        native: 0,
+        held: 0,
+        turned_away: None,
+        job: (),
+    };
+    let taken = Event::DueTaken {
+        leased: NOW,
+        deliveries: vec![returned],
+        next: None,
+    };
+    step(&mut ledger, taken);
+    step(&mut ledger, Event::Unanswered(key));
+    step(&mut ledger, Event::Settled(key, Reply::Stolen));
+    let counts: Vec<u32> = ledger
+        .holdings
+        .iter()
+        .map(|(_, held)| held.counts.native)
+        .collect();
+    assert_eq!(counts, [0]);
+}
+
 /// An earlier attempt of this host acknowledges late what the host takes back at that moment. A claim like that is not
 /// brought back: else the message would be handled once more.
 #[test]

@@ -172,6 +172,12 @@ impl Audit {
         });
     }
 
+    /// Redis carried out a hold that its host had given up on: it was charged until now, and the message may have been
+    /// given up meanwhile.
+    pub(super) fn held_late(&mut self, entry: Entry) {
+        self.lives[entry].wasted += 1;
+    }
+
     /// A hold has no answer: it is charged.
     pub(super) fn charged(&mut self, entry: Entry) {
         let life = &mut self.lives[entry];

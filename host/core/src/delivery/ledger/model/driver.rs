@@ -714,6 +714,9 @@ impl World<'_> {
                         }
                         SettleAction::Hold { .. } => {
                             self.audit.held(host, entry, held + 1);
+                            if self.calls.get(&id).is_some_and(|call| call.given_up) {
+                                self.audit.held_late(entry);
+                            }
                             self.audit.parked(entry);
                         }
                         SettleAction::Park { .. }
