@@ -142,7 +142,7 @@ async fn swapped(name: &str, reuse: &str) {
     let options = options.flags("concurrency=4 batch-size=8 batch-wait=20ms");
     let host = options.ready().await;
     // Slower than an unoptimized host on a busy machine: a backlog would only take time.
-    let (stop, publishing) = publisher_of(&scene, BODY, 200, 0);
+    let (stop, publishing) = publisher_of(&scene, BODY, 80, 0);
     let mut known = BTreeMap::new();
     let answers = async || scene.raw.number("XLEN orders:dead").await;
     for number in 0..=SWAPS {
