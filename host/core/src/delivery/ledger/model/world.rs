@@ -21,7 +21,7 @@ use crate::delivery::policy::{Policy, Reason};
 const LATELY: Time = ms(100);
 
 /// More steps than any run takes that ends.
-const STEPS_MAX: u64 = 2_000_000;
+const STEPS_MAX: u64 = 20_000_000;
 
 /// What the caller of the ledger keeps with a delivery: here, which message it is.
 pub(super) type Job = Entry;
