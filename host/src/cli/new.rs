@@ -18,9 +18,9 @@ Examples:
   hostler new --lang c invoices --world command
 
 The project is a small handler for orders with tests. It builds at once: change
-it into your own. README.md names the tools that it needs; cases.toml is for
-`hostler test`, hostler.toml for `hostler dev` and `hostler run`. Both name
-their JSON Schemas, for editors.
+it into your own. README.md names the tools that it needs, AGENTS.md the
+commands for a coding agent. cases.toml is for `hostler test`, hostler.toml for
+`hostler dev` and `hostler run`. Both name their JSON Schemas, for editors.
 
 In Rust, JavaScript, TypeScript, Python and Go the handler uses the SDK of
 the language, which the project carries in a folder of its own: a payload with
@@ -38,7 +38,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "LANGUAGE")]
     lang: Language,
 
-    /// What the handler does besides answering, separated by commas
+    /// More actions of the handler, separated by commas
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     with: Vec<Part>,
 
@@ -50,11 +50,11 @@ pub(super) struct Args {
     #[arg(long, conflicts_with = "minimal")]
     raw: bool,
 
-    /// What runs a handler in JavaScript or TypeScript [default: starlingmonkey]
+    /// The engine for JavaScript or TypeScript [default: starlingmonkey]
     #[arg(long, value_name = "ENGINE")]
     engine: Option<Engine>,
 
-    /// What the handler is made for
+    /// The kind of host that the handler is made for
     #[arg(long, value_name = "WORLD", default_value = "hostler")]
     world: World,
 

@@ -48,8 +48,10 @@ fn builds_and_passes(language: &str, flags: &[&str]) {
         "js" | "ts" => ("handler.wasm", "npm install && npm test", "npm run build"),
         _ => ("handler.wasm", "make test", "make"),
     };
+    let agents = std::fs::read_to_string(project.join("AGENTS.md")).unwrap();
     for command in [test, build, &format!("hostler test {handler} cases.toml")] {
         assert!(made.stderr.contains(command), "{}", made.stderr);
+        assert!(agents.contains(&format!("    {command}\n")), "{agents}");
     }
     shell(&project, test);
     shell(&project, build);
@@ -296,7 +298,7 @@ impl Extended<'_> {
 
 /// The block of code in this language, of the docs about values from the operator.
 fn documented(language: &str) -> String {
-    let docs = std::fs::read_to_string(repository().join("docs/languages.md")).unwrap();
+    let docs = std::fs::read_to_string(repository().join("docs/languages/raw.md")).unwrap();
     let (_, section) = docs.split_once("## Values from the operator").unwrap();
     let (_, block) = section.split_once(&format!("```{language}\n")).unwrap();
     block.split_once("```").unwrap().0.to_owned()

@@ -64,7 +64,8 @@ impl Project {
                 format!("give another name, such as {}-handler", self.name),
             ));
         }
-        let files = with_schemas(self.files()?);
+        let mut files = with_schemas(self.files()?);
+        files.insert("AGENTS.md", self.agents().into_bytes());
         let folder = PathBuf::from(&self.name);
         if let Err(error) = fs::create_dir(&folder) {
             return Err(match error.kind() {
@@ -97,6 +98,19 @@ impl Project {
         next.push(format!("hostler test {handler} cases.toml"));
         next.push("hostler dev".to_owned());
         next
+    }
+
+    /// How to build, test and run it, for a coding agent.
+    fn agents(&self) -> String {
+        let next = self.next();
+        // Those between the change of the folder and `hostler dev`, which does not end.
+        let commands = next[1..next.len() - 1].join("\n    ");
+        let queue = if self.minimal { &self.name } else { "orders" };
+        include_str!("AGENTS.md")
+            .replace("NAME", &self.name)
+            .replace("COMMANDS", &commands)
+            .replace("HANDLER", &self.lang.handler(self.world, &self.name))
+            .replace("QUEUE", queue)
     }
 
     fn files(&self) -> Result<Files, Error> {
@@ -158,6 +172,52 @@ fn with_schemas(mut files: Files) -> Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_project_says_how_an_agent_builds_tests_and_runs_it() {
+        let kinds = [(false, false), (true, false), (false, true)];
+        let mut said = 0;
+        for (lang, world) in Language::ALL
+            .iter()
+            .flat_map(|lang| World::ALL.iter().map(move |world| (*lang, *world)))
+        {
+            for (minimal, raw) in kinds {
+                let name = "parcel-desk".to_owned();
+                let with = Vec::new();
+                let project = Project {
+                    name,
+                    lang,
+                    world,
+                    with,
+                    minimal,
+                    raw,
+                };
+                let Ok(files) = project.files() else { continue };
+                let agents = project.agents();
+                let handler = lang.handler(world, "parcel-desk");
+                let config = String::from_utf8_lossy(&files["hostler.toml"]);
+                assert!(
+                    config.contains(&format!("handler = \"{handler}\"")),
+                    "{config}"
+                );
+                let (_, key) = config.split_once("key = \"").unwrap();
+                let key = key.split('"').next().unwrap();
+                for line in [
+                    lang.build(world).to_owned(),
+                    format!("hostler test {handler} cases.toml"),
+                    format!("hostler invoke {handler} --body '{{}}'"),
+                    format!("hostler dlq groups {key}"),
+                ] {
+                    assert!(
+                        agents.contains(&format!("    {line}\n")),
+                        "{lang:?}: {line}: {agents}"
+                    );
+                }
+                said += 1;
+            }
+        }
+        assert!(said > 25, "{said}");
+    }
 
     #[test]
     fn only_names_that_every_package_manager_accepts_are_accepted() {
