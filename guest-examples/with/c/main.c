@@ -65,8 +65,8 @@ static bool check_shop(const message_t *message, outcome_t *outcome) {
 // hostler.toml grants this URL.
 #define CHARGES "https://payments.example.com/charges"
 
-// Charge an order by HTTP. hostler adds an idempotency key, the same in every attempt at this order: nobody
-// pays twice.
+// Charge an order by HTTP. hostler adds an idempotency key, the same in every attempt at this order: no order is
+// paid twice.
 static bool charge(const order_t *order, outcome_t *outcome) {
   char json[ORDER_JSON_MAX];
   handler_list_u8_t body = {(uint8_t *)json, order_json(order, json)};
@@ -114,7 +114,7 @@ static bool add_to_total(const order_t *order, outcome_t *outcome) {
   value.len = (size_t)snprintf(digits, sizeof digits, "%" PRIu64, sum);
   if (!hostler_handler_key_value_set(&key, &value, NULL, &error))
     return later(outcome, "the total", &error);
-  // Whoever orders needs no reminder. It goes with the acknowledgement, too.
+  // A customer who orders needs no reminder. It goes with the acknowledgement, too.
   snprintf(name, sizeof name, "reminder:%s", order->customer);
   handler_string_set(&key, name);
   if (!hostler_handler_key_value_delete(&key, &error))

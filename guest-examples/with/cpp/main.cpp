@@ -66,8 +66,8 @@ Step check_shop(const Message &message) {
 // hostler.toml grants this URL.
 constexpr std::string_view charges = "https://payments.example.com/charges";
 
-// Charge an order by HTTP. hostler adds an idempotency key, the same in every attempt at this order: nobody
-// pays twice.
+// Charge an order by HTTP. hostler adds an idempotency key, the same in every attempt at this order: no order is
+// paid twice.
 Step charge(const Order &order) {
   auto json = order.json();
   handler_tuple2_string_list_u8_t header = {string("content-type"), bytes("application/json")};
@@ -113,7 +113,7 @@ Step add_to_total(const Order &order) {
   handler_list_u8_t value = bytes(digits);
   if (!hostler_handler_key_value_set(&key, &value, nullptr, &error))
     return later(&error);
-  // Whoever orders needs no reminder. It goes with the acknowledgement, too.
+  // A customer who orders needs no reminder. It goes with the acknowledgement, too.
   name = "reminder:" + order.customer;
   key = string(name);
   if (!hostler_handler_key_value_delete(&key, &error))

@@ -14,7 +14,7 @@ import (
 const charges = "https://payments.example.com/charges"
 
 // charge charges an order by HTTP. hostler adds an idempotency key, the same in every attempt at this
-// order: nobody pays twice.
+// order: no order is paid twice.
 func charge(o order.Order) error {
 	result := hostler_handler_http.Fetch(hostler_handler_http.Request{
 		Method:    "POST",

@@ -28,7 +28,7 @@ func addToTotal(o order.Order) error {
 	if result.IsErr() {
 		return errors.New(result.Err())
 	}
-	// Whoever orders needs no reminder. It goes with the acknowledgement, too.
+	// A customer who orders needs no reminder. It goes with the acknowledgement, too.
 	result = hostler_handler_key_value.Delete("reminder:" + o.Customer)
 	if result.IsErr() {
 		return errors.New(result.Err())

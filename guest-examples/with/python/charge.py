@@ -10,7 +10,7 @@ CHARGES = "https://payments.example.com/charges"
 
 
 def charge(order: Order) -> None:
-    """hostler adds an idempotency key, the same in every attempt at this order: nobody pays twice."""
+    """hostler adds an idempotency key, the same in every attempt at this order: no order is paid twice."""
     request = http.Request(
         method="POST",
         url=CHARGES,

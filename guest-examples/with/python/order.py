@@ -23,7 +23,7 @@ class Order:
 
     @classmethod
     def read(cls, body: bytes) -> "Order":
-        """Read an order. Raises Drop if it is none."""
+        """Read an order. Raises Drop if it is not one."""
         try:
             fields = json.loads(body.decode("utf-8"))
             order = cls(_name(fields["id"]), _name(fields["customer"]), _cents(fields["cents"]))

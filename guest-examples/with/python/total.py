@@ -12,7 +12,7 @@ def add(order: Order) -> None:
     known = key_value.get(key)  # None if there is no value
     total = int(known or b"0") + order.cents
     key_value.set(key, str(total).encode(), None)
-    # Whoever orders needs no reminder. It goes with the acknowledgement, too.
+    # A customer who orders needs no reminder. It goes with the acknowledgement, too.
     key_value.delete(f"reminder:{order.customer}")
     # At once: an order that is handled twice counts twice.
     key_value.increment("attempts", 1)

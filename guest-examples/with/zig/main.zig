@@ -102,8 +102,8 @@ fn checkShop(message: *const Message) ?Stop {
 /// hostler.toml grants this URL.
 const charges = "https://payments.example.com/charges";
 
-/// Charge an order by HTTP. hostler adds an idempotency key, the same in every attempt at this order: nobody
-/// pays twice.
+/// Charge an order by HTTP. hostler adds an idempotency key, the same in every attempt at this order: no order is
+/// paid twice.
 fn charge(arena: Allocator, read: Order) ?Stop {
     var header: c.handler_tuple2_string_list_u8_t = .{ .f0 = string("content-type"), .f1 = bytes("application/json") };
     var request: c.hostler_handler_http_request_t = .{
@@ -141,7 +141,7 @@ fn addToTotal(arena: Allocator, read: Order) ?Stop {
     const sum = (std.fmt.parseInt(u64, digits, 10) catch 0) +| read.cents;
     var value = bytes(order.print(arena, "{d}", .{sum}));
     if (!c.hostler_handler_key_value_set(&key, &value, null, &failure)) return later(failure);
-    // Whoever orders needs no reminder. It goes with the acknowledgement, too.
+    // A customer who orders needs no reminder. It goes with the acknowledgement, too.
     var reminder = string(order.print(arena, "reminder:{s}", .{read.customer}));
     if (!c.hostler_handler_key_value_delete(&reminder, &failure)) return later(failure);
     // At once: an order that is handled twice counts twice.

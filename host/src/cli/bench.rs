@@ -115,7 +115,7 @@ struct ThroughFlags {
     #[arg(long, conflicts_with_all = ["list", "in_process", "replay"])]
     channel: bool,
 
-    /// What the host trims of the stream: keep, acked, or maxlen:N
+    /// The retention of the stream: keep, acked, or maxlen:N
     #[arg(
         long,
         value_name = "RULE",

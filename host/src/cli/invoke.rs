@@ -47,7 +47,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value = "1", value_parser = attempt)]
     attempt: NonZeroU32,
 
-    /// Play so many attempts in sequence, until one acks or drops: each finds what those before it have recorded
+    /// Play this number of attempts in sequence, until one acks or drops: each finds the records of those before it
     #[arg(long, value_name = "N", default_value = "1", value_parser = attempt)]
     attempts: NonZeroU32,
 

@@ -1,4 +1,4 @@
-//! The live settings of a queue: as its hosts say that they go by them, or else as a host with the
+//! The live settings of a queue: as its hosts say that they follow them, or else as a host with the
 //! settings of this command would. For `inspect` and `watch`.
 
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::telemetry::status::ActiveRule;
 #[derive(Debug, Default, Serialize)]
 pub(super) struct LiveRules {
     rules: Vec<LiveRule>,
-    /// Who goes by them.
+    /// The hosts that follow them.
     rules_of: RulesOf,
     /// Why policies are ignored, if they are.
     policies_ignored: Option<String>,
@@ -40,7 +40,7 @@ struct LiveRule {
     /// It comes from `default`, `policy:<key or pattern>`, `<file>:<line>`, the variable, or the flag.
     #[serde(flatten)]
     rule: ActiveRule,
-    /// The hosts that go by it, where hosts differ.
+    /// The hosts that follow it, where hosts differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hosts: Vec<String>,
 }
@@ -117,7 +117,7 @@ impl LiveRules {
         let mut text = match self.rules_of {
             RulesOf::Hosts => String::new(),
             RulesOf::Settings => {
-                "no host says its rules; one with the settings of this command would go by these\n\n"
+                "no host says its rules; a host with the settings of this command would use these\n\n"
                     .to_owned()
             }
         };
@@ -169,7 +169,7 @@ fn merged(hosts: &[&HostSeen]) -> Vec<LiveRule> {
     merged
 }
 
-/// Where dead letters go by these rules; `None` if they are those of another version of hostler.
+/// Where dead letters go under these rules; `None` if they are those of another version of hostler.
 fn dead_letter_of(rules: &[ActiveRule], queue: &QueueKind) -> Option<DeadLetter> {
     let set = rules.iter().filter(|rule| rule.from != "default");
     let value = |rule: &ActiveRule| {

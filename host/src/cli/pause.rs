@@ -21,10 +21,10 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 /// Pause queues: their hosts read nothing more, and nothing is charged
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Every host of the queue follows within two seconds. Running attempts end; what
-has not started goes back as it was. Producers go on. This is the policy
-`queue.paused`: it lasts until `hostler resume`, and hosts that start meanwhile
-wait.
+Every host of the queue follows within two seconds. Running attempts end;
+messages that have not started go back as they were. Producers go on. This is
+the policy `queue.paused`: it lasts until `hostler resume`, and hosts that start
+meanwhile wait.
 
 Examples:
   hostler pause --redis redis://localhost --queue orders
@@ -135,7 +135,7 @@ async fn followers(session: &Session, key: &str, paused: bool) -> Vec<HostSeen> 
     }
 }
 
-/// Whether a host goes by this.
+/// Whether a host follows this.
 fn follows(host: &HostSeen, paused: bool) -> bool {
     host.paused == paused
 }

@@ -12,7 +12,7 @@ use crate::registry::{listed, named};
 ID is the id of the message as its handler and the logs have it, or the id of an
 entry. Searched are the queues that hosts list, and their dead letters: of each
 key the newest entries. An entry of a stream is found by its own id however old
-it is. What follows from a message has its id as `x-correlation-id`.
+it is. Messages that follow from one have its id as `x-correlation-id`.
 
 Exit codes: 0 it was found, 1 it was not.
 

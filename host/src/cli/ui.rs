@@ -40,8 +40,8 @@ pub(super) struct Args {
 
     /// A handler that dead letters may be tried with; once for each
     ///
-    /// It runs on this machine, in the sandbox, with the limits and grants of these flags. Nobody can bring another
-    /// one.
+    /// It runs on this machine, in the sandbox, with the limits and grants of these flags. No user of
+    /// the page can bring another one.
     #[arg(long = "try", value_name = "FILE", requires = "token_file")]
     tries: Vec<PathBuf>,
 

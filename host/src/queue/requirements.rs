@@ -56,7 +56,7 @@ pub(super) fn list_keys(options: &ListOptions, is_cluster: bool) -> Vec<Key> {
     keys
 }
 
-const TERMS: &str = "what the hosts go by";
+const TERMS: &str = "the terms of the hosts";
 
 /// Every key that a dead letter may go to, other than the queue itself. A single reason may lead back to
 /// the queue: a message that no handler has seen since then ends in the cycle key.

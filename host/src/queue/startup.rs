@@ -82,8 +82,8 @@ pub enum StartError {
     Unknown(String),
     /// The server may evict journals.
     #[error(
-        "a grant has `journal = true`, and redis has maxmemory-policy {0}: when memory is short it may delete what \
-         calls were recorded, and they would be made again"
+        "a grant has `journal = true`, and redis has maxmemory-policy {0}: when memory is short it may delete \
+         records of calls, and the calls would be made again"
     )]
     EvictsJournals(String),
     /// A host of the queue knows no journals.
@@ -121,7 +121,7 @@ impl StartError {
             Self::KeyIsSource { .. } => "name another key",
             Self::OfAnotherQueue { key, owner, .. } => {
                 return Some(format!(
-                    "give each queue a key of its own; if nobody serves `{owner}` any more, delete `{key}`"
+                    "give each queue a key of its own; if no host serves `{owner}` any more, delete `{key}`"
                 ));
             }
             Self::EvictsJournals(_) => "set it to noeviction",

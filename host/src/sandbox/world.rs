@@ -346,7 +346,7 @@ impl Export {
     /// measured.
     #[expect(
         unsafe_code,
-        reason = "wasmtime can only be told here that the type was checked"
+        reason = "only here wasmtime learns that the type was checked"
     )]
     fn typed<P, R>(
         &self,

@@ -28,7 +28,7 @@ declared! {
         Starting = "starting",
         /// Redis does not answer, or refuses for now (`LOADING`, `READONLY`, ...).
         RedisAway = "redis-away",
-        /// Redis refuses until somebody changes a right, a type or an option.
+        /// Redis refuses until an operator changes a right, a type or an option.
         RedisConfiguration = "redis-configuration",
         /// The configuration file or policies cannot be read: those that were read last hold. A host that
         /// starts reads no message before it knows its policies.
@@ -38,7 +38,7 @@ declared! {
         VersionUnreadable = "version-unreadable",
         /// Dead letters cannot be written, or their queue is full and must not drop any.
         DeadLettersRefused = "dead-letters-refused",
-        /// What messages come to cannot be written: acknowledgements with effects, requeues, delays. They stay
+        /// Settlements cannot be written: acknowledgements with effects, requeues, delays. Their messages stay
         /// pending, and no handler runs for them again meanwhile.
         SettlementsRefused = "settlements-refused",
         /// The handler cannot run: it has no instance, or it faults on everything.

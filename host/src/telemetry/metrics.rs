@@ -145,7 +145,7 @@ metrics! {
     pub lease_renewals: Counter;
     /// Leases that ran out, or could not be confirmed, before the delivery was settled.
     pub leases_lost: Counter;
-    /// Pending deliveries that were lost because somebody trimmed or deleted the entry.
+    /// Pending deliveries that were lost because a client trimmed or deleted the entry.
     pub trimmed_pending: Counter;
     /// Entries that the setting `retention` trimmed.
     pub retention_trimmed: Counter;
@@ -177,7 +177,7 @@ metrics! {
     /// Times that a destination in another slot refused the next message of an outbox, or could not be
     /// reached; the host tries again.
     pub outbox_refusals: Counter;
-    /// Consumer groups that were created again after somebody deleted them.
+    /// Consumer groups that were created again after a client deleted them.
     pub groups_recreated: Counter;
     /// Dead letters dropped because their queue was full.
     pub dead_letters_trimmed: Counter;
@@ -284,7 +284,7 @@ pub enum CanaryDecision {
     Rollback,
 }
 
-/// Without labels, for a host that nobody scrapes.
+/// Without labels, for a host whose metrics are not scraped.
 impl Default for Metrics {
     fn default() -> Self {
         Self::with_labels(Vec::new())

@@ -46,7 +46,7 @@ pub enum Invariant {
     Bounds,
     /// I10: after the last fault, there is progress.
     Liveness,
-    /// I11: a host that is told to stop does so in time.
+    /// I11: a host that is asked to stop does so in time.
     Shutdown,
     /// I12: an attempt runs in one version, and only in one that was accepted.
     Swap,
@@ -86,7 +86,7 @@ impl Invariant {
                 "I1",
                 "nothing confirmed is lost, and everything comes to an end",
             ),
-            Self::NothingFromNowhere => ("I2", "nothing comes out that nobody has published"),
+            Self::NothingFromNowhere => ("I2", "nothing comes out that no producer has published"),
             Self::VerdictFirst => ("I3", "nothing leaves the queue before a verdict"),
             Self::Duplicates => (
                 "I4",
@@ -586,7 +586,7 @@ impl<'a> Judge<'a> {
                 self.wrong(Invariant::Swap, number, what);
             }
             if !versions.is_subset(&self.history.settings.versions) {
-                let what = format!("attempt {attempt} ran in {versions:?}, which nobody accepted");
+                let what = format!("attempt {attempt} ran in {versions:?}, which no host accepted");
                 self.wrong(Invariant::Swap, number, what);
             }
         }
@@ -767,7 +767,7 @@ impl<'a> Judge<'a> {
                 None if drain.unstarted => {}
                 Some(75) if stopped || took >= deadline => {}
                 code => wrong.push(format!(
-                    "host {host} was told to stop and ended with {code:?}"
+                    "host {host} was asked to stop and ended with {code:?}"
                 )),
             }
             let late = |event: &&Event| event.host == host && event.at_ms > drain.at_ms + SIGNAL_MS;
@@ -778,7 +778,7 @@ impl<'a> Judge<'a> {
                 && let Some(start) = starts(&self.history.events).find(late)
             {
                 wrong.push(format!(
-                    "host {host} started message {} {} ms after it was told to stop",
+                    "host {host} started message {} {} ms after it was asked to stop",
                     start.message,
                     start.at_ms - drain.at_ms
                 ));

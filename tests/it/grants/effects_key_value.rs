@@ -240,7 +240,7 @@ async fn a_key_of_another_type_fails_its_message_and_stops_no_other(kind: Kind) 
         })
         .await;
         let detail = &details(&scene, kind).await[key];
-        let said = format!("what it publishes or writes does not fit: {key} is a hash, and a ");
+        let said = format!("its effects do not fit: {key} is a hash, and a ");
         assert!(detail.starts_with(&said), "{detail}");
         nothing_is_written(&scene, key).await;
         for key in EACH.into_iter().chain(["{orders}:kv:next"]) {

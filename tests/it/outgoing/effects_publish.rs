@@ -279,7 +279,7 @@ async fn a_key_of_another_type_fails_its_message_and_stops_no_other(kind: Kind) 
         .await;
         assert_eq!(host.witness().attempts(key), [1, 2, 3]);
         let detail = &details(&scene, kind).await[key];
-        let said = format!("what it publishes or writes does not fit: {key} is a string, and a ");
+        let said = format!("its effects do not fit: {key} is a string, and a ");
         assert!(detail.starts_with(&said), "{detail}");
         for other in EACH.into_iter().filter(|other| other != &key) {
             assert!(!scene.exists(other).await, "{key}: {other} is written");

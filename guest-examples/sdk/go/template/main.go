@@ -45,7 +45,7 @@ func charge(ctx context.Context, m hostler.Message, o Order) error {
 	}
 	// @end
 	// @with http
-	// hostler adds an idempotency key, the same in every attempt: nobody pays twice.
+	// hostler adds an idempotency key, the same in every attempt: no order is paid twice.
 	body, _ := json.Marshal(o)
 	response, err := http.Post("https://payments.example.com/charges", "application/json", bytes.NewReader(body))
 	if err != nil {

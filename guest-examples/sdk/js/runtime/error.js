@@ -1,4 +1,4 @@
-// What a failure is told of: its type, its text, and where in the handler's own sources it was. Hostler makes the cause of
+// The report of a failure: its type, its text, and where in the handler's own sources it was. Hostler makes the cause of
 // a dead letter of it.
 
 // Functions that are named, innermost first.

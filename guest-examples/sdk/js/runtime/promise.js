@@ -83,7 +83,7 @@ export function task(isAwaited) {
   };
 }
 
-/** Run a callback that nobody waits for. What it throws is a rejection that nothing handles. */
+/** Run a callback that nothing waits for. What it throws is a rejection that nothing handles. */
 export function detached(callback) {
   new Own((resolve) => resolve(callback()));
 }

@@ -1,4 +1,4 @@
-"""asyncio in a component: one thread, and nobody loses a task.
+"""asyncio in a component: one thread, and no task is lost.
 
 A handler's call ends when its tasks have ended. A task that cannot end is an error that names it.
 """

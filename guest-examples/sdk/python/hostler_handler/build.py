@@ -120,7 +120,7 @@ def said(output: str) -> str:
     """What pip said, or the sentence about the package that cannot run."""
     lines = output.strip().splitlines()
     refused = [line for line in lines if " has no pure Python build: " in line]
-    # The names of a hundred versions help nobody.
+    # The names of a hundred versions are no help.
     return "\n".join(refused or [re.sub(r"\(from versions: .{200,}?((, [^,]*){5})\)", r"(the last versions\1)", line) for line in lines])
 
 

@@ -34,7 +34,7 @@ def take(order: Order, message: Message):
     if order.cents <= 0:
         raise Drop(f"order {order.id}: nothing to charge")
     # @with http
-    # hostler adds an idempotency key, the same in every attempt: nobody pays twice.
+    # hostler adds an idempotency key, the same in every attempt: no order is paid twice.
     answer = requests.post("https://payments.example.com/charges", json={"order": order.id, "cents": order.cents})
     if answer.status_code == 402:
         raise Drop(f"order {order.id}: the payment was declined")

@@ -9,7 +9,7 @@ import { encode } from "./utf8.js";
 // `hostler.toml` grants this URL.
 const CHARGES = "https://payments.example.com/charges";
 
-/** hostler adds an idempotency key, the same in every attempt at this order: nobody pays twice. */
+/** hostler adds an idempotency key, the same in every attempt at this order: no order is paid twice. */
 export function charge(order) {
   // It throws if there is no answer: the payload of the Error is `{ tag: "timeout" }` or the like.
   const { status } = http.fetch({

@@ -11,7 +11,7 @@ export class Later extends Error {}
 // A part of a key: 1 to 64 letters, digits and `-`.
 const NAME = /^[A-Za-z0-9-]{1,64}$/;
 
-/** Read an order. Throws a Drop if it is none. */
+/** Read an order. Throws a Drop if it is not one. */
 export function read(body) {
   const { id, customer, cents } = parse(body) ?? {};
   const isOrder =

@@ -11,7 +11,7 @@ export function add(order) {
   const known = keyValue.get(key);
   const sum = Number(known ? decode(known) : 0) + order.cents;
   keyValue.set(key, encode(`${sum}`), null);
-  // Whoever orders needs no reminder. It goes with the acknowledgement, too.
+  // A customer who orders needs no reminder. It goes with the acknowledgement, too.
   keyValue.delete(`reminder:${order.customer}`);
   // At once: an order that is handled twice counts twice.
   keyValue.increment("attempts", 1);

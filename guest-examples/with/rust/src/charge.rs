@@ -9,7 +9,7 @@ use crate::order::Order;
 /// `hostler.toml` grants this URL.
 const CHARGES: &str = "https://payments.example.com/charges";
 
-/// hostler adds an idempotency key, the same in every attempt at this order: nobody pays twice.
+/// hostler adds an idempotency key, the same in every attempt at this order: no order is paid twice.
 pub fn charge(order: &Order) -> Result<(), Outcome> {
     let charged = http::fetch(&Request {
         method: "POST".to_owned(),

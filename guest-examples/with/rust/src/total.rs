@@ -13,7 +13,7 @@ pub fn add(order: &Order) -> Result<(), Outcome> {
     let known = String::from_utf8(known.unwrap_or_default()).unwrap_or_default();
     let sum = known.parse::<u64>().unwrap_or(0) + u64::from(order.cents);
     key_value::set(&key, sum.to_string().as_bytes(), None).map_err(|why| later(&why))?;
-    // Whoever orders needs no reminder. It goes with the acknowledgement, too.
+    // A customer who orders needs no reminder. It goes with the acknowledgement, too.
     let reminder = format!("reminder:{}", order.customer);
     key_value::delete(&reminder).map_err(|why| later(&why))?;
     // At once: an order that is handled twice counts twice.

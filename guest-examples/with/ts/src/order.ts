@@ -18,7 +18,7 @@ export interface Order {
 // A part of a key: 1 to 64 letters, digits and `-`.
 const NAME = /^[A-Za-z0-9-]{1,64}$/;
 
-/** Read an order. Throws a Drop if it is none. */
+/** Read an order. Throws a Drop if it is not one. */
 export function read(body: Uint8Array): Order {
   const order = parse(body);
   if (!isOrder(order)) throw new Drop("not an order");

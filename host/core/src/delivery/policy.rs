@@ -228,7 +228,7 @@ impl Policy {
 
     /// The effects of an attempt cannot be written, for this reason.
     pub fn unfit(&self, cause: String, attempt: u32, jitter: f64) -> Disposition {
-        let detail = || format!("what it publishes or writes does not fit: {cause}");
+        let detail = || format!("its effects do not fit: {cause}");
         self.again(None, attempt, jitter, detail)
     }
 

@@ -173,8 +173,8 @@ fn confirmed(key: &str, found: &Purged) -> Result<bool, Failure> {
     let read = read.map_err(|error| Failure::io("cannot read stdin", &error))?;
     if read == 0 {
         output::people("\n");
-        let what = "nobody answered: nothing was deleted";
-        return Err(Failure::new(Exit::Usage, what).hint("give `--yes` where nobody can answer"));
+        let what = "there was no answer: nothing was deleted";
+        return Err(Failure::new(Exit::Usage, what).hint("give `--yes` where no person can answer"));
     }
     let answer = answer.trim().to_lowercase();
     Ok(answer == "y" || answer == "yes")

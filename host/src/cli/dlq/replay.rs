@@ -75,7 +75,7 @@ pub(super) struct Args {
     #[arg(long)]
     again: bool,
 
-    /// What becomes of recorded calls: keep = they are not made again, drop = all are made again
+    /// The recorded calls: keep = they are not made again, drop = all are made again
     #[arg(long, value_name = "keep|drop", value_enum, default_value_t = Journal::Keep)]
     journal: Journal,
 

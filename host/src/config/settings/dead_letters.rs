@@ -42,8 +42,8 @@ section! { "Dead letters";
         .idle_without(&DEAD_LETTER_KEY)
         .default("100000");
 
-    /// What follows when a queue is that full: `drop-oldest` = the oldest dead letters are dropped, and
-    /// counted; `stop` = the host reads no more messages until there is room.
+    /// The action when a queue is that full: `drop-oldest` = the oldest dead letters are dropped, and counted; `stop`
+    /// = the host reads no more messages until there is room.
     DEAD_LETTER_ON_FULL: OnFull = ("dead_letter.on_full", "WHAT")
         .live()
         .kinds(&AT_LEAST_ONCE)

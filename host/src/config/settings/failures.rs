@@ -8,23 +8,22 @@ use crate::config::settings::{DAY, section};
 use crate::delivery::policy::{OnCap, OnFault, Reason};
 
 section! { "Failures";
-    /// The most starts of a handler for one message, crashes of its host included. `on_cap` says what follows
-    /// the last failure.
+    /// The most starts of a handler for one message, crashes of its host included. `on_cap` decides after the last
+    /// failure.
     MAX_DELIVERIES: NonZeroU32 = ("max_deliveries", "N")
         .live()
         .kinds(&AT_LEAST_ONCE)
         .unset("no limit: a failing message comes back for ever");
 
-    /// What follows when a message has failed `max_deliveries` times: `dead-letter` or `discard`.
+    /// The action when a message has failed `max_deliveries` times: `dead-letter` or `discard`.
     ON_CAP: OnCap = ("on_cap", "WHAT")
         .live()
         .kinds(&AT_LEAST_ONCE)
         .idle_without(&MAX_DELIVERIES)
         .default("dead-letter");
 
-    /// What follows a fault (trap, timeout, limit): `requeue` = the same as any failed attempt, `dead-letter`
-    /// = the message is dead-lettered at once. `dead-letter` needs `dead_letter.key`, or routes to
-    /// `discard`.
+    /// The action after a fault (trap, timeout, limit): `requeue` = the same as any failed attempt, `dead-letter` =
+    /// the message is dead-lettered at once. `dead-letter` needs `dead_letter.key`, or routes to `discard`.
     ON_FAULT: OnFault = ("on_fault", "WHAT").live().kinds(&AT_LEAST_ONCE).default("requeue").loses(
         |on_fault| match on_fault {
             OnFault::DeadLetter => &[Reason::Trap, Reason::Timeout, Reason::MemoryLimit],

@@ -38,17 +38,16 @@ section! { "Grants";
     /// never writes there.
     FILES: Vec<Directory> = ("grant.files", "JSON").unset("not granted");
 
-    /// Grant `publisher`: the destinations, by the names that the handler uses. Each is `stream:KEY`,
-    /// `list:KEY` or `channel:NAME`, or a table with `to` and `reliable`, `sharded`, `codec` or
-    /// `body_field`. What a handler publishes happens with its ack, or not at all. In a file it is a table,
-    /// `[grant.publish]`; in a flag or a variable, a JSON object.
+    /// Grant `publisher`: the destinations, by the names that the handler uses. Each is `stream:KEY`, `list:KEY` or
+    /// `channel:NAME`, or a table with `to` and `reliable`, `sharded`, `codec` or `body_field`. Messages are
+    /// published with the ack of the handler, or not at all. In a file it is a table, `[grant.publish]`; in a flag or
+    /// a variable, a JSON object.
     PUBLISH: BTreeMap<String, Destination> = ("grant.publish", "JSON").unset("not granted");
 
-    /// Grant `key-value`, with the keys below `prefix`, which begins with `{orders}:kv:` for the queue
-    /// `orders`. A value has at most `value_max` bytes (256KiB). What a handler sets and deletes happens
-    /// with its ack, or not at all; with `commit = "checked"` only if no value that it read has changed
-    /// since: if one has, the message runs again. In a file it is a table, `[grant.key-value]`; in a flag or a variable,
-    /// a JSON object.
+    /// Grant `key-value`, with the keys below `prefix`, which begins with `{orders}:kv:` for the queue `orders`. A
+    /// value has at most `value_max` bytes (256KiB). Keys are set and deleted with the ack of the handler, or not at
+    /// all; with `commit = "checked"` only if no value that it read has changed since: if one has, the message runs
+    /// again. In a file it is a table, `[grant.key-value]`; in a flag or a variable, a JSON object.
     KEY_VALUE: KeyRules = ("grant.key-value", "JSON")
         .unset("not granted")
         .kinds(&AT_LEAST_ONCE);

@@ -14,7 +14,7 @@ section! { "Journals";
         .kinds(&AT_LEAST_ONCE)
         .range(|| (ByteSize(1 << 20), ByteSize(1 << 40)));
 
-    /// For how long a journal stays whose message is gone without a settlement, because somebody has deleted it.
+    /// For how long a journal stays whose message is gone without a settlement, because a client has deleted it.
     KEEP: Duration = ("journal.keep", "DURATION")
         .default("7days")
         .kinds(&AT_LEAST_ONCE)

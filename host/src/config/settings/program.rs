@@ -10,10 +10,10 @@ section! { "Programs";
     /// The arguments of a program, without its name.
     ARGS: Vec<String> = ("program.args", "JSON").default("[]");
 
-    /// What the exit codes of a program mean: `ack`, `nack-requeue`, `hold DURATION`, `drop` or
-    /// `fail`. `hold 5m` is a `nack-requeue` that is not charged (`hold.max`). These are added to the
-    /// usual ones: 0 is `ack`, 75 is `nack-requeue`, 65 is `drop`, with the last line of stderr as the reason.
-    /// Any other code is `fail`: a failed attempt. In a file it is a table, `[program.exit_codes]`.
+    /// The meanings of exit codes of a program: `ack`, `nack-requeue`, `hold DURATION`, `drop` or `fail`. `hold 5m`
+    /// is a `nack-requeue` that is not charged (`hold.max`). These are added to the usual ones: 0 is `ack`, 75 is
+    /// `nack-requeue`, 65 is `drop`, with the last line of stderr as the reason. Any other code is `fail`: a failed
+    /// attempt. In a file it is a table, `[program.exit_codes]`.
     EXIT_CODES: BTreeMap<u8, Meaning> = ("program.exit_codes", "JSON").default("{}");
 
     /// Where the stdout of a program goes. `log`: to the log, line by line. `publish:NAME`: with the ack, to the

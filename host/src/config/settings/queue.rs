@@ -69,9 +69,9 @@ section! { "Queue";
     /// Read the list through a processing list, so that no message is lost when a host dies. At least once.
     RELIABLE: bool = ("reliable", "BOOL").default("false").only_with(&LIST);
 
-    /// Record every claim of a reliable list in this sorted set. Hosts then recover single messages whose claim
-    /// was not renewed for `min_idle`, also of a host that lives. What dead hosts hold is recovered with and
-    /// without it. All hosts of the list should use the same key, and no other list may use it.
+    /// Record every claim of a reliable list in this sorted set. Hosts then recover single messages whose claim was
+    /// not renewed for `min_idle`, also of a host that lives. Messages of dead hosts are recovered with and without
+    /// it. All hosts of the list should use the same key, and no other list may use it.
     RECOVERY_ZSET: String = ("recovery_zset", "KEY")
         .unset("the messages of a host are recovered when that host was not seen for `min_idle`")
         .only_with(&LIST)

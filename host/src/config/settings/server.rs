@@ -44,9 +44,9 @@ section! { "Redis";
     /// A file with the private key (PEM) of that certificate.
     REDIS_KEY: PathBuf = ("redis_key", "FILE").unset("no key").only_with(&REDIS_CERT);
 
-    /// Who must have what must not be lost before it counts as done: published messages, acknowledgements with
-    /// effects, dead letters. `primary`: the server that took it. `replica`: also one of its replicas, so that
-    /// a failover does not lose it; what no replica confirms within a second is unknown, and is tried again.
+    /// The servers that must have a write before it counts as done: published messages, acknowledgements with
+    /// effects, dead letters. `primary`: the server that took it. `replica`: also one of its replicas, so that a
+    /// failover does not lose it; a write that no replica confirms within a second is unknown, and is tried again.
     DURABILITY: Durability = ("durability", "WHO").default("primary");
 
     /// How long to wait for Redis at the start. Then the host exits with code 69.

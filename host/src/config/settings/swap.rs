@@ -52,15 +52,15 @@ section! { "Swap";
         .default("10s")
         .range(|| (Duration::from_millis(100), DAY));
 
-    /// The fewest different messages that must have faulted within that window, so that a few poison
-    /// messages do not stop the queue. For a handler that hangs: the last so many attempts in a row of which
-    /// the share `breaker` ran out of time, without a window.
+    /// The fewest different messages that must have faulted within that window, so that a few poison messages do not
+    /// stop the queue. For a handler that hangs: the number of attempts in a row of which the share `breaker` ran out
+    /// of time, without a window.
     BREAKER_MIN_MESSAGES: NonZeroU32 = ("breaker_min_messages", "N")
         .default("50")
         .range(|| up_to(10_000));
 
-    /// What follows when `breaker` stops a version: `stop`, or `rollback` = the previous version takes over,
-    /// if there is one (else `stop`).
+    /// The action when `breaker` stops a version: `stop`, or `rollback` = the previous version takes over, if there
+    /// is one (else `stop`).
     ON_BREAK: OnBreak = ("on_break", "WHAT").default("stop");
 }
 

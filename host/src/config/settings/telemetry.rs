@@ -25,7 +25,7 @@ section! { "Telemetry";
     /// A file with the certificates (PEM) that are trusted for an `https` URL.
     OTLP_CA: PathBuf = ("otlp.ca", "FILE").unset("those of the system").only_with(&OTLP_ENDPOINT);
 
-    /// What is sent: some of `traces`, `metrics`, `logs`.
+    /// The signals that are sent: some of `traces`, `metrics`, `logs`.
     OTLP_SIGNALS: Vec<Signal> = ("otlp.signals", "LIST").default("traces, metrics, logs").only_with(&OTLP_ENDPOINT);
 
     /// The share of the messages without a `traceparent` whose attempts are recorded. A message with one is

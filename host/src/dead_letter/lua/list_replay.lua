@@ -2,7 +2,7 @@
 --
 -- KEYS  1 dead-letter queue, 2 queue, 3 the record of a two-phase move (hash)
 -- ARGV  1 'list', 2 value, 3 the copy
--- reply { done | gone | moving (somebody has begun a two-phase move of it) }
+-- reply { done | gone | moving (another replay has begun a two-phase move of it) }
 --
 -- Atomicity: the copy is the first write. Where it fails (wrong type, out of memory), the dead
 -- letter is as it was; behind it stands only the removal, which cannot fail anymore.

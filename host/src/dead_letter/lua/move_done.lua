@@ -2,7 +2,7 @@
 --
 -- KEYS  1 dead-letter queue (stream or list), 2 the record of the move (hash)
 -- ARGV  1 stream | list, 2 id or value, 3 who moves it, 4 the token of the move, 5 remove | keep
--- reply done | gone (removed by somebody else) | moving (taken up by somebody else)
+-- reply done | gone (removed by another process) | moving (taken up by another process)
 --
 -- Atomicity: both are removed together, so that no token outlives its move.
 -- A repeat finds no record: gone.

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 dead-letter queue, 2 queue, 3... for each dead letter the record of a two-phase move (hash)
 -- ARGV  copies (see `copies`), each with its id
--- reply one word per dead letter: done | gone | moving (somebody has begun a two-phase move of it)
+-- reply one word per dead letter: done | gone | moving (another replay has begun a two-phase move of it)
 --       | -<why it is refused>
 --
 -- Atomicity: each copy is written before its dead letter goes: where the first one fails (wrong type, out of

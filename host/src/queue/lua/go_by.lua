@@ -4,7 +4,7 @@
 --       inf is the queue that it belongs to
 -- ARGV  1 this host, 2 its idle time, ms, 3 for how long that holds, ms, 4 the queue, 5 'open' (first) |
 --       'stay' | 'leave' (last)
--- reply { largest idle time, ms, smallest, 1 if all go by the same recovery set else 0, another queue that
+-- reply { largest idle time, ms, smallest, 1 if all use the same recovery set else 0, another queue that
 --       the recovery set belongs to ('' = none) }
 --
 -- An empty recovery set that has expired belongs to no queue: only the first call makes it.

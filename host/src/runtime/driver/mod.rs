@@ -279,7 +279,7 @@ impl Driver {
 
     fn command(&mut self, command: Control) {
         match command {
-            Control::Drain => self.drain("told to stop"),
+            Control::Drain => self.drain("asked to stop"),
             Control::Rules(rules) => {
                 let Rules {
                     policy,

@@ -241,7 +241,7 @@ async function queuePage(name, group) {
     el('h3', {}, 'Policies'),
     table('Policies', ['setting', 'value', 'for'], policies.map((policy) => [policy.setting, wide(policy.value), policy.for])),
     session.can_act ? policyForm(name) : null,
-    el('h3', {}, 'Rules that hosts go by'),
+    el('h3', {}, 'Rules that hosts follow'),
     table('Rules', ['rule', 'value', 'from', 'hosts'], ruleRows),
   ];
 }

@@ -132,7 +132,7 @@ mod tests {
             built = build(&command, here()) => panic!("{built:?}"),
             pid = written => Pid::from_raw(pid),
         };
-        // A zombie counts as dead: nobody may be there to reap it.
+        // A zombie counts as dead: no process may be there to reap it.
         let is_alive = || {
             let stat = std::fs::read_to_string(format!("/proc/{sleeper}/stat")).unwrap_or_default();
             stat.rsplit_once(") ")

@@ -123,7 +123,7 @@ impl SourceFolder {
 }
 
 impl Snapshot {
-    /// The state of a file, whose digest is known if nobody has touched it since.
+    /// The state of a file, whose digest is known if no process has touched it since.
     fn state(&self, path: &Path, metadata: &Metadata) -> State {
         let stamp = Stamp::of(metadata);
         match self.0.get(path) {

@@ -36,7 +36,7 @@ fn charge(order: Order, message: Message) -> Result<(), Error> {
     }
     // @end
     // @with http
-    // hostler adds an idempotency key, the same in every attempt: nobody pays twice.
+    // hostler adds an idempotency key, the same in every attempt: no order is paid twice.
     let charges = "https://payments.example.com/charges";
     match waki::Client::new().post(charges).json(&order).send()?.status_code() {
         200..=299 => {}

@@ -224,7 +224,7 @@ impl<J> Ledger<J> {
         self.holdings.find(key).map(|held| held.leased)
     }
 
-    /// Until when no other host can have taken it, if this host still has it: `None` = nobody knows.
+    /// Until when no other host can have taken it, if this host still has it: `None` = no host knows.
     pub fn lease_ends(&self, key: Key) -> Option<Time> {
         let held = self.holdings.find(key)?;
         held.owned.map(|owned| owned + self.settings.min_idle)

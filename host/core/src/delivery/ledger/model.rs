@@ -205,7 +205,7 @@ enum Since {
 /// - The six behind that: this model counted a hand-out as a charge although the rules made it free (72,102, 82,461,
 ///   158,288 and 182,197), and did not know that a late acknowledgement may end a message that its own host has taken
 ///   again (99,988 and 140,918).
-/// - Then somebody deleted the record of a claim, and the consumer before its first renewal (191,455).
+/// - Then a client deleted the record of a claim, and the consumer before its first renewal (191,455).
 /// - A message that was parked was read as new in a group that began anew, without an answer, and the consumer was deleted: its
 ///   record counted as one that brings it up again (15,583).
 /// - A host stood still, and an old answer then replaced the attempt that ran: that to a fetch (32,642), and that to a

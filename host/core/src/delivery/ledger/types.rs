@@ -30,7 +30,7 @@ pub enum Origin {
     Returned,
     /// Its host died (or its reply was lost on the way to us): the native count is kept.
     Orphan {
-        /// For how long nobody had renewed its lease.
+        /// For how long no host had renewed its lease.
         idle: Duration,
     },
 }

@@ -7,7 +7,7 @@
 --       to live of the recovery set, ms (0 = none); then per orphan: its entry there (token .. value; or, of
 --       a large one, its token), starts recorded for it ('' = none), its new entry here: how many bytes at
 --       the end of the old one it ends with, and what is before them
--- reply one word per orphan: done | gone (somebody else took it, settled it or renewed it)
+-- reply one word per orphan: done | gone (another host took it, settled it or renewed it)
 --
 -- Compare and move: an entry is taken only while it is there, with the same starts, and idle. So
 -- each is taken once, however many instances scan. An instance that was not seen for the idle time is evicted first

@@ -13,6 +13,6 @@ end
 -- Without a transaction, a connection that breaks behind the copy would leave one for every try.
 if ARGV[6] == '1' and not (redis.acl_check_cmd('MULTI') and redis.acl_check_cmd('EXEC')) then
   return redis.error_reply('NOPERM this user has no permission to run multi and exec, and only they can '
-    .. 'dead-letter a message with so many fields')
+    .. 'dead-letter a message with this number of fields')
 end
 return obstacle(ARGV[4], ARGV[5]) or 'done'

@@ -16,7 +16,7 @@ export default handler(async (order, message) => {
   if (message.headers["x-shop-token"] !== secrets.get("shop")) throw new Drop("the token of the shop is wrong");
   // @end
   // @with http
-  // hostler adds an idempotency key, the same in every attempt: nobody pays twice.
+  // hostler adds an idempotency key, the same in every attempt: no order is paid twice.
   const charge = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(order) };
   const charged = await fetch("https://payments.example.com/charges", charge);
   if (charged.status === 402) throw new Drop(`order ${order.id}: the payment was declined`);

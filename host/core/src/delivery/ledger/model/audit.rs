@@ -29,9 +29,9 @@ pub(super) struct Life {
     /// Where it runs now, and since when.
     pub(super) runs: Vec<(HostId, Time)>,
     pub(super) fate: Option<Fate>,
-    /// Nobody knows it any more: it went with its group.
+    /// No host knows it any more: it went with its group.
     pub(super) excused: bool,
-    /// Its line in the pending list went with a consumer that somebody deleted.
+    /// Its line in the pending list went with a consumer that a client deleted.
     unlisted: bool,
     /// It was settled in a way that may bring it again: what holds for a message that is settled once does not
     /// hold for it.
@@ -53,7 +53,7 @@ pub(super) struct Life {
     pub(super) orphaned: u32,
     /// Of these: from outside while it ran isolated, or by a lease that ran out.
     pub(super) outside: u32,
-    /// Redis refused to take its charge back: should its host die now, then the charge is nobody's fault.
+    /// Redis refused to take its charge back: should its host die now, then the charge is no host's fault.
     kept: bool,
 }
 
@@ -216,7 +216,7 @@ impl Audit {
         self.lives[entry].again = true;
     }
 
-    /// If nobody knows it any more, it need not end.
+    /// If no host knows it any more, it need not end.
     pub(super) fn excuse(&mut self, entry: Entry, is_known: bool) {
         let life = &mut self.lives[entry];
         life.excused |= !is_known && (self.regrouped || life.unlisted);
@@ -243,7 +243,7 @@ impl Audit {
         });
     }
 
-    /// It went back, and because an answer was lost nobody knows whether its charge was used.
+    /// It went back, and because an answer was lost no host knows whether its charge was used.
     pub(super) fn kept_its_charge(&mut self, entry: Entry) {
         let life = &mut self.lives[entry];
         if life.open.take().is_some() {
@@ -358,7 +358,7 @@ impl Audit {
             .pending
             .get(&entry)
             .is_some_and(|p| p.owner == super::store::Owner::Host(host));
-        // A late ack counts, whoever owns the message by then.
+        // A late ack counts, whichever host owns the message by then.
         let settled = fate == Some(Fate::Acknowledged) || store.deleted.contains(&entry);
         self.require(owned || frozen || settled || is_unlisted, || {
             format!("message {entry}: host {host} started it and did not own it ({fate:?})")
@@ -465,7 +465,7 @@ impl Audit {
             } else {
                 budget >= 2 * nacks + 3 && life.outside < budget - 2 * nacks - 2
             };
-            // One that its handler has dropped is none that it would acknowledge.
+            // One that its handler has dropped is not one that it would acknowledge.
             self.require(!harmed || life.dropped, || {
                 format!("message {entry}: innocent, and given up: {life:?}")
             });

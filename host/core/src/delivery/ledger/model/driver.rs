@@ -130,7 +130,7 @@ pub(super) struct Call {
     /// The mark of the group as its host knew it.
     mark: u64,
     sent: Time,
-    /// Its host has gone on: what it does now, nobody hears of.
+    /// Its host has gone on: what it does now, no host hears of.
     pub(super) given_up: bool,
     executed: bool,
     /// It is on the server already: the death of its host does not stop it.
@@ -353,7 +353,7 @@ impl World<'_> {
                     !is_calm || h.unanswered.contains(&key) || self.audit.was_unlisted_twice(job);
                 if is_sent_away || how == Closed::Stolen || (may_be_settled && is_unsure) {
                     // Only Redis knows it, and the group may have gone in that moment; or a consumer, while
-                    // nobody can tell whether it was settled.
+                    // no host can tell whether it was settled.
                     self.excuse([job]);
                 }
             }
@@ -436,7 +436,7 @@ impl World<'_> {
                 0 => is_lost = true,
                 // Its answer never comes back.
                 1 => {}
-                // It reaches Redis when nobody waits for it anymore.
+                // It reaches Redis when no host waits for it anymore.
                 _ => reach = wait + timeout + self.jitter(self.scenario.min_idle),
             }
             let h = &mut self.hosts[host];

@@ -137,9 +137,9 @@ pub(super) struct Faults {
     pub(super) policy: u32,
     /// The operator pauses the queue for a while.
     pub(super) intake: u32,
-    /// Somebody destroys the group, and perhaps makes it again.
+    /// A client destroys the group, and perhaps makes it again.
     pub(super) group: u32,
-    /// Somebody deletes a consumer: that of a host, or of parked deliveries.
+    /// A client deletes a consumer: that of a host, or of parked deliveries.
     pub(super) consumer: u32,
     /// That a command or its reply is lost, per command.
     pub(super) lost: u32,
@@ -358,7 +358,7 @@ impl Scenario {
         scenario
     }
 
-    /// The same, and somebody destroys the group meanwhile.
+    /// The same, and a client destroys the group meanwhile.
     pub(super) fn regrouping(rng: &mut Rng) -> Self {
         let mut scenario = Self::turning_away(rng);
         scenario.faults.group = rng.u32(3..9);
@@ -366,7 +366,7 @@ impl Scenario {
         scenario
     }
 
-    /// As [`Self::changing`], and somebody deletes consumers meanwhile.
+    /// As [`Self::changing`], and a client deletes consumers meanwhile.
     pub(super) fn cleaning(rng: &mut Rng) -> Self {
         let mut scenario = Self::changing(rng);
         scenario.faults.consumer = rng.u32(2..9);
@@ -453,7 +453,7 @@ impl Scenario {
         scenario
     }
 
-    /// The same, and somebody destroys the group, or deletes consumers.
+    /// The same, and a client destroys the group, or deletes consumers.
     pub(super) fn holding_regrouped(rng: &mut Rng) -> Self {
         let mut scenario = Self::holding(rng);
         scenario.faults.group = rng.u32(0..5);
@@ -469,7 +469,7 @@ impl Scenario {
         scenario
     }
 
-    /// The same, and somebody destroys the group, or deletes consumers.
+    /// The same, and a client destroys the group, or deletes consumers.
     pub(super) fn journaling_regrouped(rng: &mut Rng) -> Self {
         let mut scenario = Self::holding_regrouped(rng);
         scenario.record_calls(rng);

@@ -25,7 +25,7 @@ pub(super) enum Owner {
 pub(super) struct Pending {
     pub(super) owner: Owner,
     pub(super) count: u32,
-    /// Nobody has touched it since.
+    /// No host has touched it since.
     pub(super) since: Time,
     /// Whether its owner has raised the count since it claimed it.
     pub(super) raised: bool,
@@ -89,7 +89,7 @@ pub(super) struct Store {
     marks: u64,
     pub(super) pending: BTreeMap<Entry, Pending>,
     pub(super) due: BTreeMap<Entry, Record>,
-    /// What hosts have taken, whose records somebody has deleted, and that they have not shown to know since.
+    /// What hosts have taken, whose records a client has deleted, and that they have not shown to know since.
     pub(super) unrecorded: BTreeSet<Entry>,
     /// What was acknowledged when it was another host's.
     late: BTreeSet<Entry>,
@@ -466,7 +466,7 @@ impl Store {
         handed
     }
 
-    /// What a host owns and nobody has touched for half a `min_idle`.
+    /// What a host owns and no host has touched for half a `min_idle`.
     pub(super) fn own_idle(&self, now: Time, host: HostId) -> Vec<Entry> {
         if !Rule::AdoptUnknown.holds() || self.out_of_memory {
             return Vec::new();

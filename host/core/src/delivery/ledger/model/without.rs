@@ -431,7 +431,7 @@ fn what_is_gone_from_another_group_is_lost() {
 fn a_host_that_does_not_repair_what_others_made_settles_nothing() {
     breaks(Rule::RepairBeforeSettling, "not settled", |rng| {
         let mut scenario = regrouped(rng);
-        // It asks again and again, and is told that there is another group.
+        // It asks again and again, and hears that there is another group.
         scenario.patience = scenario.min_idle * 100;
         scenario
     });

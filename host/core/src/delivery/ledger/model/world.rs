@@ -594,7 +594,7 @@ impl World<'_> {
         true
     }
 
-    /// Somebody deletes a consumer, with all that is pending for it.
+    /// A client deletes a consumer, with all that is pending for it.
     fn delete_consumer(&mut self) {
         let owner = match self.rng.bool() {
             true => Owner::Parked,
@@ -605,7 +605,7 @@ impl World<'_> {
         self.tale.cleaned += u64::from(!gone.is_empty());
         for &entry in &gone {
             self.audit.unlisted(entry);
-            // Its record would have brought it up again: nobody else can tell it from one that is settled.
+            // Its record would have brought it up again: no other host can tell it from one that is settled.
             if self.store.unrecorded.remove(&entry) {
                 self.audit.excuse(entry, false);
             }
@@ -624,7 +624,7 @@ impl World<'_> {
         self.excuse(others);
     }
 
-    /// Somebody destroys the group; another program may make it again at once.
+    /// A client destroys the group; another program may make it again at once.
     fn destroy_group(&mut self) {
         let read = self.store.read;
         // What living hosts have, and do not know: the answers are on their way, or lost.
@@ -664,7 +664,7 @@ impl World<'_> {
     }
 
     /// A group takes its pending list with it. Of these, what no living host holds, what is not parked,
-    /// and what the next group does not hand out again, is lost: nobody knows it any more.
+    /// and what the next group does not hand out again, is lost: no host knows it any more.
     pub(super) fn excuse(&mut self, entries: impl IntoIterator<Item = Entry>) {
         let living = self.hosts.iter().filter(|host| host.alive);
         let held: HashSet<Entry> = living
