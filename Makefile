@@ -95,7 +95,7 @@ help:
 	@echo "make upgrades  hosts of the last release and of this one serve one queue, and replace each other"
 	@echo "make compat  the core tests and a cut of the fault suite on newer Redis and Valkey"
 	@echo "make storm   the whole storm of swaps: 200 versions, 20,000 messages"
-	@echo "make bench   docs/performance.md, measured anew: up to 35 minutes on an idle machine; ONLY=latency is one part of it"
+	@echo "make bench   docs/measurements/performance.md, measured anew: up to 35 minutes on an idle machine; ONLY=latency is one part of it"
 	@echo "make bench-quick  instructions of the steps of a message, compared with tests/benches/guards.txt; UPDATE=1 writes it"
 	@echo "make lint    formatting, lints, licences and sources of crates"
 	@echo "make advisories, make vet  advisories about crates, and their audits: need a network"
@@ -131,7 +131,7 @@ setup-node:
 $(GUEST): $(wildcard guest-examples/rust/src/*.rs) guest-examples/rust/Cargo.toml wit/world.wit | setup-rust
 	+$(CARGO) build --release --locked --target wasm32-wasip2 --manifest-path guest-examples/rust/Cargo.toml
 
-# Every shell has a LANG: only that of make's command line is ours, and nobody else's.
+# Every shell has a LANG: only that of make's command line is ours.
 ifeq ($(origin LANG),command line)
 unexport LANG
 MAKEOVERRIDES :=
@@ -191,7 +191,7 @@ guest-python guest-go guest-c guest-cpp guest-zig: guest-%:
 test-guest-python test-guest-go test-guest-c test-guest-cpp test-guest-zig: test-guest-%:
 	@$(MAKE) --no-print-directory -C guest-examples/$* TOOLCHAINS=$(TOOLCHAINS) test
 
-# The bindings that are kept: whoever builds a handler in C, C++, Zig or Go needs no wit-bindgen. They have
+# The bindings that are kept: a handler in C, C++, Zig or Go is built without wit-bindgen. They have
 # every interface that a handler of single messages may import: the linker keeps those that are used.
 WIT_BINDGEN_VERSION := 0.58.0
 EVERY_IMPORT := guest-examples/every-import
@@ -425,7 +425,7 @@ upgrades: setup guests-test build-tests $(OLD_HOST)
 	$(CHAOS) --old-hostler $(OLD_HOST) matrix --only upgrade $(if $(SEED),--seed $(SEED))
 	$(CHAOS) --old-hostler $(OLD_HOST) matrix --only list-upgrade $(if $(SEED),--seed $(SEED))
 
-# The numbers of docs/reliability.md: of all runs that are noted in tests/chaos/records.jsonl, and of those since.
+# The numbers of docs/measurements/reliability.md: of all runs that are noted in tests/chaos/records.jsonl, and of those since.
 reliability: build-tests
 	@if [ -e $(CHAOS_RECORDS) ]; then cat $(CHAOS_RECORDS) >> tests/chaos/records.jsonl && rm $(CHAOS_RECORDS); fi
 	target/debug/chaos --records tests/chaos/records.jsonl report
@@ -501,7 +501,7 @@ fuzz-corpus: setup-fuzz
 	    $$(cd "tests/fuzz/corpus/$$target" && ls) | gzip -9n > "tests/fuzz/corpus/$$target.tar.gz" || exit 1; \
 	done
 
-# docs/performance.md, measured anew, with its results and pictures: on a machine that does nothing else. The parts
+# docs/measurements/performance.md, measured anew, with its results and pictures: on a machine that does nothing else. The parts
 # take about 7 minutes (throughput, costs), 5 (latency) and 1 (idle, scaling); ONLY=latency,idle chooses. With
 # SMOKE=1 the counts are small, and what is written is in target/bench/docs. HOSTLER=FILE measures that host, and
 # builds no other.
@@ -512,7 +512,7 @@ BENCH = tests/bench/suite/target/release/suite --hostler $(or $(HOSTLER),target/
 
 bench-programs: $(if $(HOSTLER),,host) guests-test guest-rust-batch setup-redis
 	$(CARGO) build --release --locked --manifest-path tests/bench/suite/Cargo.toml
-	@mkdir -p $(BENCH_DOCS) && { test $(BENCH_DOCS) = docs || cp docs/performance.md $(BENCH_DOCS); }
+	@mkdir -p $(BENCH_DOCS)/measurements && { test $(BENCH_DOCS) = docs || cp docs/measurements/performance.md $(BENCH_DOCS)/measurements; }
 
 bench: bench-programs
 	$(BENCH) $(if $(ONLY),--only $(ONLY))
@@ -530,15 +530,15 @@ bench-guests: host setup-node
 bench-engines: host guest-examples/sdk/js/node_modules/.package-lock.json
 	@$(MAKE) --no-print-directory -C tests/libraries/python TOOLCHAINS=$(TOOLCHAINS) HOSTLER=$(CURDIR)/target/release/hostler engines
 
-# The table of docs/worlds.md, in the same way.
+# The table of docs/internals/worlds.md, in the same way.
 bench-worlds: host guests-test programs
 	@sh tests/bench/worlds.sh target/release/hostler guest-examples/rust/target tests/guests-programs
 
-# The table of docs/scale.md.
+# The table of docs/measurements/cluster.md.
 bench-cluster: host guests-test
 	@sh tests/bench/cluster.sh target/release/hostler guest-examples/rust/target/wasm32-wasip2/release
 
-# The table of docs/telemetry.md.
+# The table of docs/measurements/telemetry.md.
 bench-telemetry: host guests-test
 	@sh tests/bench/telemetry.sh target/release/hostler guest-examples/rust/target/wasm32-wasip2/release
 

@@ -85,7 +85,7 @@ dist-sdk: $(DIST_PYTHON)/.installed | setup-rust setup-node
 	PATH="$(DIST_PYTHON)/bin:$$PATH" sh packaging/sdk.sh $(VERSION) $(DIST)
 
 book dist-docs: $(DIST_BIN)/mdbook-$(MDBOOK_VERSION)
-	$(DIST_BIN)/mdbook build --dest-dir $(DIST)/book .
+	sh packaging/book.sh $(DIST_BIN)/mdbook $(DIST)/book
 	@if [ $@ = dist-docs ]; then tar -C $(DIST) -czf $(DIST)/hostler-$(VERSION)-docs.tar.gz book; fi
 
 dist-kubernetes: $(DIST_BIN)/helm-$(HELM_VERSION)

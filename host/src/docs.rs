@@ -15,11 +15,12 @@ use crate::telemetry::metrics::Metrics;
 use crate::wire::{dead_letter, death};
 
 /// Pages, and the blocks that they hold.
-const PAGES: [(&str, &[&str]); 6] = [
+const PAGES: [(&str, &[&str]); 7] = [
     ("configuration.md", &["settings"]),
     ("metrics.md", &["metrics", "causes"]),
     ("commands.md", &["exit-codes"]),
-    ("dead-letters.md", &["dead-letter-headers", "reasons"]),
+    ("dead-letters.md", &["reasons"]),
+    ("internals/dead-letters.md", &["dead-letter-headers"]),
     ("producers.md", &["message-headers"]),
     ("sandbox.md", &["faults"]),
 ];
@@ -58,16 +59,19 @@ fn block(name: &str) -> String {
 }
 
 fn settings() -> String {
+    let code = |text: &str| format!("`{text}`");
     let mut text = String::new();
     for section in SECTIONS {
         let rows = section.settings.iter().map(|setting| {
-            let (flag, variable) = (setting.flag(), setting.variable());
-            let (key, names) = match setting.is_variable_only() {
-                true => ("(not in a file)".to_owned(), format!("`{variable}`")),
-                false => (
-                    format!("`{}`", setting.key()),
-                    format!("`--{flag}` `{variable}`"),
-                ),
+            let key = match setting.is_variable_only() {
+                true => code(&setting.variable()),
+                false => {
+                    let (key, flag) = (setting.key(), setting.flag());
+                    // The page says how a flag follows from its key.
+                    let own =
+                        (flag != key.replace(['.', '_'], "-")).then(|| format!(", `--{flag}`"));
+                    format!("`{key}`{}", own.unwrap_or_default())
+                }
             };
             let default = setting.default().map(|text| format!("`{text}`"));
             let live = match (setting.is_live(), setting.is_live_in_file()) {
@@ -79,13 +83,12 @@ fn settings() -> String {
             let range = range.map(|(low, high)| format!(", {low} to {high}"));
             vec![
                 key,
-                names,
                 format!("{}{}", setting.type_name(), range.unwrap_or_default()),
                 default.unwrap_or_else(|| setting.unset().to_owned()),
                 format!("{}{live}", setting.meaning()),
             ]
         });
-        let columns = ["key", "flag and variable", "type", "default", "meaning"];
+        let columns = ["key", "type", "default", "meaning"];
         let table = table(&columns, rows);
         write!(text, "\n## {}\n\n{table}", section.title).unwrap();
     }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures what effects cost. One host empties the same queue again and again, without the effect and with
-# it in turn, in fresh and in reused instances. It writes the table of docs/performance.md between its marks.
+# it in turn, in fresh and in reused instances. It writes the table of docs/measurements/performance.md between its marks.
 # effects.sh HOSTLER GUESTS [ROUNDS] [EARLIER HOSTLER]
 #   GUESTS           where ack.wasm and costs.wasm are
 #   EARLIER HOSTLER  a build to compare a handler with that imports nothing
@@ -10,7 +10,7 @@ hostler=$(realpath "$1")
 guests=$(realpath "$2")
 rounds=${3:-5}
 earlier=${4:+$(realpath "$4")}
-doc=$(realpath "$(dirname "$0")/../..")/docs/performance.md
+doc=$(realpath "$(dirname "$0")/../..")/docs/measurements/performance.md
 dir=$(mktemp -d)
 redis=
 web=

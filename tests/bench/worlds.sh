@@ -1,6 +1,6 @@
 #!/bin/sh
 # Measures the cost of the orders example in each world, and as a program in each language, without Redis. It writes
-# the table of docs/worlds.md between its marks.
+# the table of docs/internals/worlds.md between its marks.
 # worlds.sh HOSTLER GUESTS PROGRAMS [DOCUMENT]
 #   GUESTS    the folder that has wasm32-wasip2/release and wasm32-wasip1/release
 #   PROGRAMS  the folder that has go.wasm, c.wasm, ...; a language that is not built is left out
@@ -11,7 +11,7 @@ components=$2/wasm32-wasip2/release
 modules=$2/wasm32-wasip1/release
 programs=$3
 parts=$(realpath "$(dirname "$0")")
-doc=${4:-$parts/../../docs/worlds.md}
+doc=${4:-$parts/../../docs/internals/worlds.md}
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 1' INT TERM

@@ -1,5 +1,5 @@
 //! How many instructions the steps of a message take, counted by callgrind: the same on a busy machine as on a quiet
-//! one. `make bench-quick` compares the counts with `guards.txt`; `docs/performance.md` says what they mean.
+//! one. `make bench-quick` compares the counts with `guards.txt`; `docs/measurements/performance.md` says what they mean.
 //!
 //! Claims and settlements talk to a real Redis. The count has what this process does for them: building the
 //! request, the client, and reading the answer.

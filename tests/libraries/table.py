@@ -132,7 +132,7 @@ def shown(verdict):
 
 def difference_of_page(folder, table, write):
     """Whether the page of the language has this table; with `write` it gets it."""
-    path = folder.parents[2] / "docs" / "languages" / f"{folder.name}.md"
+    path = folder.parents[2] / "docs" / "libraries" / f"{folder.name}.md"
     text = path.read_text()
     begin, end = f"<!-- table: tests/libraries/{folder.name} -->\n", "<!-- end -->"
     before, rest = text.split(begin)

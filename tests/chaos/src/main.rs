@@ -106,7 +106,7 @@ enum Command {
     /// Put what the records say into a page
     Report {
         /// The page
-        #[arg(long, default_value = "docs/reliability.md")]
+        #[arg(long, default_value = "docs/measurements/reliability.md")]
         page: PathBuf,
     },
     /// Storms: much at once

@@ -1,5 +1,5 @@
-//! `docs/dead-letters.md`: each reason has a section, and each row of the comparison names existing
-//! tests for streams and for lists.
+//! `docs/dead-letters.md`: each reason has a section. `docs/internals/dead-letters.md`: each row of the comparison
+//! names existing tests for streams and for lists.
 
 use std::path::Path;
 
@@ -8,10 +8,6 @@ use hostler::delivery::policy::Reason;
 fn read(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn docs() -> String {
-    read("../docs/dead-letters.md")
 }
 
 /// The tests of a file: their names, and whether one is run on both kinds of queues.
@@ -53,7 +49,7 @@ fn quoted(cell: &str) -> Vec<&str> {
 
 #[test]
 fn each_row_of_the_table_names_its_tests_for_both_kinds() {
-    let docs = docs();
+    let docs = read("../docs/internals/dead-letters.md");
     let (_, table) = docs.split_once("| test |\n").unwrap();
     let rows: Vec<&str> = table
         .lines()
@@ -88,7 +84,7 @@ fn each_row_of_the_table_names_its_tests_for_both_kinds() {
 
 #[test]
 fn each_reason_has_a_section_with_its_cause_and_its_remedy() {
-    let docs = docs();
+    let docs = read("../docs/dead-letters.md");
     for reason in Reason::ALL {
         let head = format!("### `{}`\n", reason.label());
         let (_, section) = docs.split_once(&head).unwrap_or_else(|| panic!("{head}"));

@@ -1,8 +1,9 @@
-//! The documentation as a site: every page is in its contents, every link has a target, every alert a runbook,
+//! The documentation as a site: every page is in a contents, every link has a target, every alert a runbook,
 //! and the versions of the packages are those of hostler.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::cli::cli_new::repository;
 
@@ -65,16 +66,61 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(spell).collect()
 }
 
+/// The contents for users, and those for contributors.
+const CONTENTS: [&str; 2] = ["SUMMARY.md", "SUMMARY.contributors.md"];
+
 #[test]
-fn every_page_is_in_the_contents_once() {
-    let summary = text(Path::new("SUMMARY.md"));
-    let listed = links(&summary);
+fn every_page_is_in_one_contents_once() {
+    let [users, contributors] = CONTENTS.map(|contents| links(&text(Path::new(contents))));
+    // It leads from one to the other.
+    let both = "contributors.md";
+    assert!(users.iter().any(|page| page == both));
+    let contributors = contributors.into_iter().filter(|page| page != both);
+    let listed: Vec<_> = users.into_iter().chain(contributors).collect();
     let unique: BTreeSet<_> = listed.iter().map(PathBuf::from).collect();
     assert_eq!(unique.len(), listed.len(), "a page is there twice");
-    let pages = pages()
+    let is_page = |page: &PathBuf| !CONTENTS.iter().any(|contents| page == Path::new(contents));
+    assert_eq!(
+        pages().into_iter().filter(is_page).collect::<BTreeSet<_>>(),
+        unique
+    );
+}
+
+#[test]
+fn the_pages_for_users_have_at_most_45_000_words() {
+    let pages = links(&text(Path::new(CONTENTS[0])));
+    let words = |page: &String| text(Path::new(page)).split_whitespace().count();
+    let all: usize = pages.iter().map(words).sum();
+    assert!(
+        all <= 45_000,
+        "{all} words: move what few need to a page for contributors"
+    );
+}
+
+#[test]
+fn llms_txt_names_every_page_for_users_and_says_what_it_has() {
+    let script = Command::new("sh")
+        .arg("packaging/llms.sh")
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    assert!(script.status.success(), "{script:?}");
+    let made = String::from_utf8(script.stdout).unwrap();
+    assert!(
+        made.starts_with("# hostler\n\n> hostler runs message handlers"),
+        "{made}"
+    );
+    let described = made
+        .lines()
+        .filter_map(|line| line.strip_prefix("- [")?.split_once("): "));
+    let described: BTreeSet<String> = described
+        .filter(|(_, about)| about.len() > 20 && about.ends_with('.'))
+        .map(|(link, _)| link.split_once("](").unwrap().1.to_owned())
+        .collect();
+    let pages = links(&text(Path::new(CONTENTS[0])))
         .into_iter()
-        .filter(|page| page != Path::new("SUMMARY.md"));
-    assert_eq!(pages.collect::<BTreeSet<_>>(), unique);
+        .filter(|page| page != "index.md");
+    assert_eq!(described, pages.collect());
 }
 
 #[test]

@@ -18,7 +18,7 @@ import { serve } from "./server.mjs";
 const HERE = import.meta.dirname;
 const HOSTLER = process.env.HOSTLER ?? join(HERE, "../../../target/debug/hostler");
 const SDK = join(HERE, "../../../guest-examples/sdk/js");
-const PAGE = join(HERE, "../../../docs/languages/javascript.md");
+const PAGE = join(HERE, "../../../docs/libraries/javascript.md");
 const [BEGIN, END] = ["<!-- libraries -->\n", "<!-- end -->"];
 
 const { values, positionals } = parseArgs({
@@ -56,7 +56,7 @@ async function compareDocs() {
   const after = rest?.slice(rest.indexOf(END));
   const right = `${before}${BEGIN}${table()}${after}`;
   if (values.docs) await writeFile(PAGE, right);
-  else if (right !== page) throw new Error("the table of docs/languages/javascript.md is old: node run.mjs --docs");
+  else if (right !== page) throw new Error("the table of docs/libraries/javascript.md is old: node run.mjs --docs");
 }
 
 /** One component of all of them: it takes minutes to compile the engine, and each library is loaded when it is called. */

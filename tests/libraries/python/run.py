@@ -23,7 +23,7 @@ except ImportError:  # Python 3.10
 
 HERE = Path(__file__).resolve().parent
 SDK = HERE.parents[2] / "guest-examples" / "sdk" / "python"
-PAGE = HERE.parents[2] / "docs" / "languages" / "python.md"
+PAGE = HERE.parents[2] / "docs" / "libraries" / "python.md"
 
 
 class Server(BaseHTTPRequestHandler):

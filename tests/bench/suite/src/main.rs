@@ -1,4 +1,4 @@
-//! Measures what docs/performance.md says about the speed of hostler, and writes it there.
+//! Measures what docs/measurements/performance.md says about the speed of hostler, and writes it there.
 //!
 //! ```text
 //! suite --hostler FILE --guests FOLDER [--peer FILE] [--only PART,PART] [--quick] [--docs FOLDER]
@@ -211,7 +211,7 @@ fn keep(setup: &Setup, docs: &Path, name: &str, machine: &Value, report: Report)
         let file = format!("performance-{picture}.svg");
         fs::write(images.join(&file), svg)?;
         text.push_str(&format!(
-            "\n![{}](images/{file})\n",
+            "\n![{}](../images/{file})\n",
             picture.replace('-', " ")
         ));
     }
@@ -232,7 +232,7 @@ fn keep(setup: &Setup, docs: &Path, name: &str, machine: &Value, report: Report)
         results.join(format!("{name}.json")),
         format!("{}\n", serde_json::to_string_pretty(&kept)?),
     )?;
-    report::replace_block(&docs.join("performance.md"), name, &text)
+    report::replace_block(&docs.join("measurements/performance.md"), name, &text)
 }
 
 fn machine(setup: &Setup) -> Outcome<Value> {
