@@ -17,6 +17,7 @@ use super::key_value::{KeyRules, Keys, Seen, Written};
 use super::message::{
     Headers, MESSAGE_ID, Message, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT, TRACEPARENT, TRACESTATE,
 };
+use super::reply::REPLY_MAX;
 use super::trace::Trace;
 
 headers! {
@@ -124,6 +125,8 @@ pub struct Effects {
     /// How many messages may follow from the message being handled, these included.
     follow_ups: u64,
     keys: Keys,
+    /// What the handler answers to a producer that waits.
+    reply: Option<Bytes>,
     bytes: usize,
     budget: Budget,
     /// What became of the last call that asked for a hold.
@@ -149,7 +152,9 @@ impl Budget {
 
 impl PartialEq for Effects {
     fn eq(&self, other: &Self) -> bool {
-        self.publications == other.publications && self.keys == other.keys
+        self.publications == other.publications
+            && self.keys == other.keys
+            && self.reply == other.reply
     }
 }
 
@@ -168,6 +173,7 @@ impl Effects {
             publications: Vec::new(),
             follow_ups: 0,
             keys: Keys::default(),
+            reply: None,
             bytes: 0,
             budget: budget.clone(),
             hold: None,
@@ -182,11 +188,13 @@ impl Effects {
     /// # Errors
     /// There is no room for the hold, or the attempt has effects already: a text for the guest.
     pub fn hold(&mut self, room: HoldRoom, ms: u64) -> Result<(), String> {
-        let held = match self.publications.is_empty() && self.keys.written.is_empty() {
-            true => room.take(ms),
-            false => Err(
-                "the attempt has published or written a key, which happens with an acknowledgement only: hold before that, \
-                 or not at all"
+        let has_acted =
+            !self.publications.is_empty() || !self.keys.written.is_empty() || self.reply.is_some();
+        let held = match has_acted {
+            false => room.take(ms),
+            true => Err(
+                "the attempt has published, answered or written a key, which happens with an acknowledgement only: hold before \
+                 that, or not at all"
                     .to_owned(),
             ),
         };
@@ -201,7 +209,30 @@ impl Effects {
 
     /// Whether there are no effects.
     pub fn is_empty(&self) -> bool {
-        self.publications.is_empty() && self.keys == Keys::default()
+        self.publications.is_empty() && self.keys == Keys::default() && self.reply.is_none()
+    }
+
+    /// What the handler answers, if it answers.
+    pub fn reply(&self) -> Option<&Bytes> {
+        self.reply.as_ref()
+    }
+
+    /// Answer to a producer that waits, with the acknowledgement. The last answer counts.
+    ///
+    /// # Errors
+    /// The bound that is reached, or the attempt holds its message: a text for the guest.
+    pub fn answer(&mut self, limits: &EffectLimits, value: Bytes) -> Result<(), String> {
+        self.check_hold()?;
+        if value.len() > REPLY_MAX {
+            let size = value.len();
+            return Err(format!(
+                "the reply has {size} bytes, {REPLY_MAX} are allowed: answer with the name of a key that holds it"
+            ));
+        }
+        let before = self.reply.as_ref().map_or(0, Bytes::len);
+        self.keep(limits, before, value.len())?;
+        self.reply = Some(value);
+        Ok(())
     }
 
     /// The message is acknowledged, and they did not happen: those of a duplicate did before.
@@ -356,10 +387,17 @@ impl Effects {
         }
     }
 
-    fn check_count(&self, limits: &EffectLimits) -> Result<(), String> {
-        if let Some(Ok(_)) = self.hold {
-            return Err("the attempt holds its message, so it acknowledges nothing".to_owned());
+    fn check_hold(&self) -> Result<(), String> {
+        match self.hold {
+            Some(Ok(_)) => {
+                Err("the attempt holds its message, so it acknowledges nothing".to_owned())
+            }
+            _ => Ok(()),
         }
+    }
+
+    fn check_count(&self, limits: &EffectLimits) -> Result<(), String> {
+        self.check_hold()?;
         let most = limits.count;
         match self.publications.len() + self.keys.written.len() < most {
             true => Ok(()),

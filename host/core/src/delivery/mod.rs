@@ -15,6 +15,7 @@
 //! - [`journal`]: the recorded answers to calls of a message.
 //! - [`key_value`]: the keys of a handler.
 //! - [`death`]: the history that a dead letter carries, and cycles.
+//! - [`reply`]: what producers that wait learn, and handlers answer.
 //! - [`signature`]: what failures of one cause have in common.
 //! - [`text`]: bounded and printable texts.
 //! - [`trace`]: the trace that a message belongs to.
@@ -34,6 +35,7 @@ pub mod message;
 pub mod millis;
 pub mod outcome;
 pub mod policy;
+pub mod reply;
 pub(crate) mod rules;
 pub mod signature;
 pub mod text;

@@ -97,6 +97,9 @@ own_keys! {
     journals(group) = "journals";
     /// The hash of the records of one message. `group` is empty for a list.
     journal(group, id) = "journal";
+    /// The stream of the answers in one inbox; also that of a message without one that its handler has answered: its group
+    /// and id.
+    replies(inbox) = "replies";
     /// The list of the values that one instance has taken from a reliable list.
     processing(instance) = "processing";
     /// The hash of the starts that one instance has recorded for its values of a reliable list.
@@ -238,6 +241,7 @@ mod tests {
         assert_eq!(processing("jobs", "host-1"), "{jobs}:processing:host-1");
         assert_eq!(started("jobs", "host-1"), "{jobs}:started:host-1");
         assert_eq!(instances("jobs"), "{jobs}:instances");
+        assert_eq!(replies("orders", "web-1"), "{orders}:replies:web-1");
         assert_eq!(retry("jobs"), "{jobs}:retry");
         assert_eq!(delayed("jobs"), "{jobs}:delayed");
         assert_eq!(policy("orders"), "{orders}:policy");

@@ -12,6 +12,7 @@
 //! - [`held`]: how often a message was held.
 //! - [`journal`]: a record of a journal.
 //! - [`line`]: a message as one line of JSON, for export and publish.
+//! - [`reply`]: an answer in the inbox of a producer that waits.
 
 use bytes::Bytes;
 
@@ -29,6 +30,7 @@ pub mod keys;
 pub mod line;
 pub mod list;
 pub mod parts;
+pub mod reply;
 pub mod stream;
 
 /// A message as it is in Redis, byte for byte. Copies are made from it. It is cheap to clone.

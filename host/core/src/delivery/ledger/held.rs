@@ -39,6 +39,8 @@ pub(super) struct Held<J> {
     pub(super) was_refused: bool,
     /// A try of its settlement had no answer, and may have been carried out.
     pub(super) is_unanswered: bool,
+    /// Rule 20: its acknowledgement is a settlement.
+    pub(super) is_checked: bool,
     /// Rule 22: its last run, whose acknowledgement Redis may find to be void.
     pub(super) last: LastRun,
 }

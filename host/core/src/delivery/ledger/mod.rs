@@ -324,10 +324,14 @@ impl<J> Ledger<J> {
                 outcome,
                 told,
                 hold,
+                acts,
                 is_current,
                 jitter,
             } => {
                 self.intake.finished(now);
+                if acts && let Some(held) = self.holdings.find_mut(key) {
+                    held.is_checked = true;
+                }
                 let ended = (outcome, told.as_deref());
                 self.finished(now, key, ended, hold, is_current, jitter);
             }

@@ -174,6 +174,13 @@ fn no_effect_happens_twice_because_the_group_is_destroyed() {
     println!("{all:?}");
 }
 
+/// The same for answers to producers that wait, where others do not.
+#[test]
+fn no_producer_that_waits_is_answered_twice_or_not_at_all() {
+    let all = holds(500, Scenario::awaited);
+    println!("{all:?}");
+}
+
 /// A seed makes its run again without what the model has learned since.
 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
 enum Since {

@@ -121,6 +121,7 @@ impl<J> Ledger<J> {
             successor: None,
             was_refused: false,
             is_unanswered: false,
+            is_checked: self.settings.checked_acks || delivery.is_awaited,
             last: LastRun {
                 attempt: 0,
                 lane,
@@ -601,12 +602,9 @@ impl<J> Ledger<J> {
 
     /// Rule 20: whether an acknowledgement is a settlement.
     fn checks_acks(&self, key: Key) -> bool {
-        let is_lost = || {
-            self.holdings
-                .find(key)
-                .is_some_and(|held| held.lost.is_some())
-        };
-        self.settings.checked_acks && (Rule::AcksWithEffectsAreChecked.holds() || !is_lost())
+        self.holdings.find(key).is_some_and(|held| {
+            held.is_checked && (Rule::AcksWithEffectsAreChecked.holds() || held.lost.is_none())
+        })
     }
 
     /// A delivery that did not start goes back to the queue, due now. If it cannot, it waits here instead.

@@ -83,6 +83,7 @@ fn fetched_at(leased: Time, ids: Range<u128>) -> Event<()> {
         native: 1,
         held: 0,
         turned_away: None,
+        is_awaited: false,
         job: (),
     });
     Event::Fetched {
@@ -112,6 +113,7 @@ fn finished(key: Key, outcome: Outcome) -> Event<()> {
         outcome,
         told: None,
         hold: None,
+        acts: false,
         is_current: true,
         jitter: 0.5,
     }
@@ -124,6 +126,7 @@ fn finished_on_canary(key: Key, outcome: Outcome) -> Event<()> {
         outcome,
         told: None,
         hold: None,
+        acts: false,
         is_current: false,
         jitter: 0.5,
     }
@@ -362,6 +365,7 @@ fn while_paused_a_nack_goes_to_redis_and_a_suspect_keeps_its_mark() {
         native: 3,
         held: 0,
         turned_away: None,
+        is_awaited: false,
         job: (),
     };
     let orphans = Event::OrphansTaken {
@@ -517,6 +521,7 @@ fn a_claim_from_before_a_repeated_settlement_is_confirmed_before_it_is_recorded(
             native: 2,
             held: 0,
             turned_away: None,
+            is_awaited: false,
             job: (),
         };
         let taken = Event::DueTaken {
@@ -555,6 +560,7 @@ fn a_claim_behind_a_hand_back_without_an_answer_keeps_its_own_count() {
         native: 0,
         held: 0,
         turned_away: None,
+        is_awaited: false,
         job: (),
     };
     let taken = Event::DueTaken {
@@ -591,6 +597,7 @@ fn a_claim_from_before_a_final_settlement_is_confirmed_and_not_brought_back() {
             native: 2,
             held: 0,
             turned_away: None,
+            is_awaited: false,
             job: (),
         }],
         next: None,
@@ -642,6 +649,7 @@ fn a_claim_from_before_a_recorded_start_is_confirmed_before_it_is_recorded() {
                 native: 2,
                 held: 0,
                 turned_away: None,
+                is_awaited: false,
                 job: (),
             }],
             next: None,
@@ -738,6 +746,7 @@ fn a_held_start_is_not_charged_unless_its_answer_is_lost_or_it_is_one_too_many()
             native: 1,
             held,
             turned_away: None,
+            is_awaited: false,
             job: (),
         }];
         let due = Event::DueTaken {
@@ -762,6 +771,7 @@ fn a_held_start_is_not_charged_unless_its_answer_is_lost_or_it_is_one_too_many()
             outcome: Outcome::NackRequeue(None),
             told: None,
             hold: Some(after),
+            acts: false,
             is_current: true,
             jitter: 0.5,
         };
@@ -1295,6 +1305,7 @@ fn due_deliveries_leave_the_place_of_orphans_free() {
         native: 1,
         held: 0,
         turned_away: None,
+        is_awaited: false,
         job: (),
     };
     assert!(busy.iter().any(|a| matches!(a, Action::TakeDue { max: 1 })));

@@ -61,6 +61,8 @@ pub struct Delivery<J> {
     pub held: u32,
     /// Why the gate turned it away, if it did.
     pub turned_away: Option<TurnedAway>,
+    /// A producer waits for it, so its acknowledgement is checked ([`Settings::checked_acks`]).
+    pub is_awaited: bool,
     /// The caller's own value.
     pub job: J,
 }
@@ -222,6 +224,8 @@ pub enum Event<J> {
         told: Option<Arc<str>>,
         /// The handler has asked for this hold: a `nack-requeue` is not charged, and comes again after it.
         hold: Option<Duration>,
+        /// Something happens with its acknowledgement, which is checked then ([`Settings::checked_acks`]).
+        acts: bool,
         /// Whether it ran on the current version. An attempt on another version, such as a canary,
         /// does not show whether the current one can be run.
         is_current: bool,
@@ -483,7 +487,7 @@ pub struct Settings {
     pub takes_back: bool,
     /// Attempts at the same time.
     pub concurrency: usize,
-    /// Attempts have effects: an acknowledgement is a settlement that checks owner and count, so that a
+    /// All attempts may have effects: an acknowledgement is a settlement that checks owner and count, so that a
     /// host that lost the delivery has no effects, and does not void those of the next owner.
     pub checked_acks: bool,
     /// The most messages of one call. The host holds that many deliveries for each slot.

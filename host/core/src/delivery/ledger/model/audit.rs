@@ -397,7 +397,7 @@ impl Audit {
         });
         let gate = scenario.plans[entry].gate;
         match fate {
-            Fate::Acknowledged if scenario.has_effects => {
+            Fate::Acknowledged if scenario.has_effects || scenario.plans[entry].is_awaited => {
                 self.violate(|| format!("message {entry}: acknowledged without its effects"));
             }
             Fate::Acknowledged | Fate::Acted => self

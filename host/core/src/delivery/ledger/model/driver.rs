@@ -778,6 +778,7 @@ impl World<'_> {
                 native: h.native,
                 held: h.held,
                 turned_away: plans[h.entry].gate.and_then(|gate| gate.at_claim(now)),
+                is_awaited: plans[h.entry].is_awaited,
                 job: h.entry,
             })
             .collect()

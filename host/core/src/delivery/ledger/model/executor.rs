@@ -249,6 +249,7 @@ impl World<'_> {
                 outcome,
                 told: None,
                 hold,
+                acts: false,
                 is_current: true,
                 jitter,
             },

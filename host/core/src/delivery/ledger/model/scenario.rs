@@ -51,6 +51,8 @@ pub(super) struct Plan {
     pub(super) calls: u32,
     /// Why the gate turns it away, if it does.
     pub(super) gate: Option<Gate>,
+    /// A producer waits for it: its acknowledgement is an effect.
+    pub(super) is_awaited: bool,
 }
 
 /// Why and when the gate turns a message away.
@@ -382,7 +384,16 @@ impl Scenario {
         }
     }
 
-    /// The same, and the effects of some messages never fit.
+    /// As [`Self::regrouping`], and producers wait for half of the messages.
+    pub(super) fn awaited(rng: &mut Rng) -> Self {
+        let mut scenario = Self::regrouping(rng);
+        for plan in &mut scenario.plans {
+            plan.is_awaited = rng.bool();
+        }
+        scenario
+    }
+
+    /// As [`Self::acting`], and the effects of some messages never fit.
     pub(super) fn unfit(rng: &mut Rng) -> Self {
         let mut scenario = Self::acting(rng);
         scenario.spoil();
@@ -613,6 +624,7 @@ impl Scenario {
             holds: 0,
             calls: 0,
             gate: None,
+            is_awaited: false,
         });
     }
 }

@@ -240,6 +240,7 @@ fn without_a_reserved_slot_a_saturated_host_takes_no_orphans() {
                 holds: 0,
                 calls: 0,
                 gate: None,
+                is_awaited: false,
             };
             scenario.plans.push(plan);
             scenario.plans.push(Plan {
@@ -330,6 +331,7 @@ fn a_start_on_an_old_lease_is_a_start_of_what_another_host_owns() {
                 holds: 0,
                 calls: 0,
                 gate: None,
+                is_awaited: false,
             })
             .collect();
         scenario
