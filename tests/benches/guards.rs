@@ -280,6 +280,7 @@ fn take_through(ledger: &mut Ledger<()>, batch: usize) {
         native: 1,
         held: 0,
         turned_away: None,
+        is_awaited: false,
         job: (),
     });
     let deliveries = deliveries.collect();
@@ -304,6 +305,7 @@ fn take_through(ledger: &mut Ledger<()>, batch: usize) {
                         outcome: Outcome::Ack,
                         told: None,
                         hold: None,
+                        acts: false,
                         is_current: true,
                         jitter: 0.5,
                     },

@@ -27,7 +27,7 @@ use crate::sandbox::first_instance::{PAGE, make, required};
 use crate::sandbox::host::{Host, Shared};
 use crate::sandbox::loaded::{Description, Loaded};
 use crate::sandbox::log::Rate;
-use crate::sandbox::program::{ExitCodes, Meaning};
+use crate::sandbox::program::{ExitCodes, Meaning, Stdout};
 use crate::sandbox::runner::{Runner, Runners};
 use crate::sandbox::settings::{Allocation, Reuse, Settings};
 use crate::sandbox::world::{self, World};
@@ -99,7 +99,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
 
     let export = world::probe(&compiler, &component)?;
     let imports = imports(&compiler, &component, settings)?;
-    if let Some(import) = imports.iter().find(|import| import.holds())
+    if let Some(import) = imports.iter().find(|import| import.needs_keeping())
         && settings.holds.is_none()
     {
         return Err(LoadError::Holds(import.name.clone()));
@@ -154,7 +154,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         limits: settings.limits.clone(),
         grants: settings.grants.clone(),
         budget: Budget::default(),
-        holds: program.is_some() || imports.iter().any(Import::holds),
+        acts: program.is_some() || imports.iter().any(Import::needs_keeping),
         digest: name(&digest),
         program,
     };
@@ -263,7 +263,7 @@ fn allow_batches(imports: &[Import], settings: &Settings) -> Result<(), LoadErro
         let import = &import.name;
         let detail = format!(
             "imports {import}: a call with several messages has no message that this could belong to; \
-             import `batch-effects` or `batch-flow`, whose calls name the message, or export `message-handler`"
+             import `batch-effects`, `batch-flow` or `batch-reply`, whose calls name the message, or export `message-handler`"
         );
         return Err(LoadError::Batch(detail));
     }
@@ -303,8 +303,17 @@ fn allow_program(settings: &Settings) -> Result<(), LoadError> {
              list with `reliable = true`"
         )));
     }
-    let Some(to) = &settings.program.stdout else {
-        return Ok(());
+    let to = match &settings.program.stdout {
+        Stdout::Log => return Ok(()),
+        Stdout::Reply if settings.holds.is_none() => {
+            return Err(LoadError::Program(
+                "its stdout is the reply (`program.stdout`), and this queue keeps none: serve a stream or a list with \
+                 `reliable = true`"
+                    .to_owned(),
+            ));
+        }
+        Stdout::Reply => return Ok(()),
+        Stdout::Publish(to) => to,
     };
     let outlets = settings.grants.publish.as_ref();
     match outlets.is_some_and(|outlets| outlets.names().any(|name| name == to)) {

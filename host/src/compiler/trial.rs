@@ -98,7 +98,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         limits: limits.clone(),
         grants: settings.grants,
         budget: Budget::default(),
-        holds: false,
+        acts: false,
         digest: "".into(),
         program: None,
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::config::collect::Collected;
 use crate::config::problem::{Error, Problem, ProblemKind};
-use crate::config::settings::{development, failures, grants, handler, queue};
+use crate::config::settings::{development, failures, grants, handler, queue, reply};
 use crate::config::{Bench, Config, DeadLetter, Development, Loaded, QueueKind, Redis, Trying};
 use crate::grants::Providers;
 use crate::outgoing::outbox;
@@ -56,6 +56,7 @@ impl Collected {
             batching: self.batching(),
             dedup,
             journal,
+            reply_keep: self.or_default(&reply::KEEP),
             outlets: Arc::new(self.value(&grants::PUBLISH).unwrap_or_default()),
             outbox: outbox::Rules {
                 mode: self.or_default(&grants::PUBLISH_OUTBOX),

@@ -9,7 +9,8 @@ use crate::config::collect::Collected;
 use crate::config::reach::{read_headers, read_token};
 use crate::config::setting::{Definition, Kind, Kinds};
 use crate::config::settings::{
-    self, dead_letters, dedup, failures, grants, handler, hold, process, queue, swap, telemetry,
+    self, dead_letters, dedup, failures, grants, handler, hold, process, queue, reply, swap,
+    telemetry,
 };
 use crate::config::{Dashboard, DeadLetter, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::DeliveryLimit;
@@ -66,6 +67,7 @@ impl Collected {
             &queue::SECTION,
             &failures::SECTION,
             &hold::SECTION,
+            &reply::SECTION,
             &dead_letters::SECTION,
             &dedup::SECTION,
             &grants::SECTION,

@@ -123,6 +123,8 @@ pub struct Config {
     pub dedup: Option<Dedup>,
     /// How journals are kept; `None` = no rule asks for one.
     pub journal: Option<journal::Rules>,
+    /// How long answers to producers are kept.
+    pub reply_keep: Duration,
     /// What follows an outcome.
     pub policy: Policy,
     /// The dead-letter queue.

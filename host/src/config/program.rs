@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::sandbox::{Meaning, Program};
+use crate::sandbox::{Meaning, Program, Stdout};
 use crate::values::schema;
 use crate::values::{Invalid, Shape, Value, nearest};
 
@@ -124,18 +124,9 @@ impl Value for BTreeMap<u8, Meaning> {
     }
 }
 
-/// Where the output of a program goes.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) enum Stdout {
-    /// To the log, line by line.
-    #[default]
-    Log,
-    /// To this destination of `[grant.publish]`, as one message.
-    Publish(String),
-}
-
 const LOG: &str = "log";
 const PUBLISH: &str = "publish:";
+const REPLY: &str = "reply";
 
 impl Value for Stdout {
     const TYPE: &'static str = "output";
@@ -143,10 +134,12 @@ impl Value for Stdout {
     fn parse(text: &str) -> Result<Self, Invalid> {
         match text.strip_prefix(PUBLISH) {
             _ if text == LOG => Ok(Self::Log),
+            _ if text == REPLY => Ok(Self::Reply),
             Some(name) if !name.is_empty() => Ok(Self::Publish(name.to_owned())),
             _ => Err(
-                Invalid::new(format!("`{}` is not an output", text.escape_debug()))
-                    .hint("write `log`, or `publish:NAME` with a name of `[grant.publish]`"),
+                Invalid::new(format!("`{}` is not an output", text.escape_debug())).hint(
+                    "write `log`, `reply`, or `publish:NAME` with a name of `[grant.publish]`",
+                ),
             ),
         }
     }
@@ -154,12 +147,13 @@ impl Value for Stdout {
     fn show(&self) -> String {
         match self {
             Self::Log => LOG.to_owned(),
+            Self::Reply => REPLY.to_owned(),
             Self::Publish(name) => format!("{PUBLISH}{name}"),
         }
     }
 
     fn schema() -> Json {
-        schema::text(&format!("^({LOG}|{PUBLISH}.+)$"))
+        schema::text(&format!("^({LOG}|{REPLY}|{PUBLISH}.+)$"))
     }
 }
 
@@ -208,8 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn stdout_goes_to_the_log_or_to_a_destination() {
+    fn stdout_goes_to_the_log_to_a_destination_or_to_the_producer() {
         assert_eq!(Stdout::parse("log"), Ok(Stdout::Log));
+        assert_eq!(Stdout::parse("reply"), Ok(Stdout::Reply));
         let publish = Stdout::Publish("invoices".to_owned());
         assert_eq!(Stdout::parse("publish:invoices"), Ok(publish));
         for wrong in ["publish:", "publish", "stdout", ""] {

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use crate::config::choices::CompileCache;
 use crate::config::collect::Collected;
-use crate::config::program::{Stdout, complete};
+use crate::config::program::complete;
 use crate::config::settings::{dead_letters, grants, handler, limits, program, queue};
 use crate::delivery::effect::EffectLimits;
 use crate::grants::publish::rules::outlets;
@@ -119,14 +119,10 @@ impl Collected {
 
     /// How a program is called.
     fn program(&self) -> sandbox::Program {
-        let stdout = match self.or_default(&program::STDOUT) {
-            Stdout::Log => None,
-            Stdout::Publish(name) => Some(name),
-        };
         sandbox::Program {
             args: self.or_default(&program::ARGS),
             exit_codes: complete(self.or_default(&program::EXIT_CODES)),
-            stdout,
+            stdout: self.or_default(&program::STDOUT),
         }
     }
 

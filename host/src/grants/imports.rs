@@ -84,12 +84,14 @@ impl Import {
         let is_granted = ["publish", KEY_VALUE, "journal"]
             .map(Need::Grant)
             .contains(&self.need);
-        is_granted || self.is(FLOW)
+        is_granted || self.is(FLOW) || self.is(REPLY)
     }
 
-    /// Whether its calls hold messages.
-    pub(crate) fn holds(&self) -> bool {
-        self.is(FLOW) || self.is(BATCH_FLOW)
+    /// Whether its calls hold messages or answer to producers: a queue at most once does neither.
+    pub(crate) fn needs_keeping(&self) -> bool {
+        [FLOW, BATCH_FLOW, REPLY, BATCH_REPLY]
+            .iter()
+            .any(|name| self.is(name))
     }
 
     /// Whether it is this interface, in some version.
@@ -142,6 +144,9 @@ impl fmt::Display for Import {
 /// Holds of messages, and those of handlers of batches, whose calls name a message.
 pub(crate) const FLOW: &str = "hostler:handler/flow";
 pub(crate) const BATCH_FLOW: &str = "hostler:handler/batch-flow";
+/// Answers to producers that wait, and those of handlers of batches.
+pub(crate) const REPLY: &str = "hostler:handler/reply";
+pub(crate) const BATCH_REPLY: &str = "hostler:handler/batch-reply";
 
 /// Log events with a level. Like stdout, every handler has it.
 pub(crate) const LOGGING: &str = "wasi:logging/logging";
@@ -172,7 +177,12 @@ fn need(name: &str) -> Need {
         {
             Need::Nothing
         }
-        "hostler:handler/types" | "hostler:handler/delivery" | FLOW | BATCH_FLOW
+        "hostler:handler/types"
+        | "hostler:handler/delivery"
+        | FLOW
+        | BATCH_FLOW
+        | REPLY
+        | BATCH_REPLY
             if version.starts_with("1.") =>
         {
             Need::Nothing

@@ -36,6 +36,7 @@ pub fn loop_settings(config: &Config) -> runtime::Settings {
             ttl: config.ttl,
             codec: config.codec,
             required: config.require_headers.0.clone(),
+            answers: !config.queue.is_at_most_once(),
         },
         drain_timeout: config.process.drain_timeout,
         until_empty: config.process.until_empty.then_some(UntilEmpty {

@@ -4,6 +4,7 @@
 //! Dies here: all of it has happened, or nothing. If the answer is lost, a repeat finds the delivery gone.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use bytes::Bytes;
 use redis::Cmd;
@@ -16,6 +17,7 @@ use crate::delivery::key_value::Written;
 use crate::delivery::ledger::Reply;
 use crate::delivery::message::Message;
 use crate::delivery::millis::millis_up;
+use crate::delivery::reply::Answer;
 use crate::delivery::text::hex;
 use crate::outgoing::Outlets;
 use crate::outgoing::outbox::{self, Outboxes};
@@ -25,6 +27,8 @@ use crate::redis::connection::Link;
 use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::redis::script::Script;
+use crate::wire::keys;
+use crate::wire::reply as inbox_entry;
 
 /// The longest id of a message, in bytes. A longer one is hashed.
 const ID_MAX: usize = 1024;
@@ -35,6 +39,8 @@ pub(crate) trait Acting {
     fn message(&self) -> &Message;
     /// What happens with the acknowledgement of a handler; `None` = no handler acknowledged it.
     fn effects(&self) -> Option<&Effects>;
+    /// The inbox to answer to, and the answer, if there is one.
+    fn answer(&self, group: Option<&str>) -> Option<(String, Answer)>;
 }
 
 /// A queue whose handler has effects.
@@ -44,6 +50,8 @@ pub(crate) struct Source<'a> {
     pub(crate) outboxes: Option<&'a Outboxes>,
     pub(crate) key: &'a str,
     pub(crate) group: Option<&'a str>,
+    /// How long inboxes are kept, and the time of day, in epoch milliseconds; `None` = the queue answers to no producer.
+    pub(crate) inboxes: Option<(Duration, u64)>,
 }
 
 /// A call of a script that settles deliveries with their effects.
@@ -116,8 +124,12 @@ impl Source<'_> {
 
     /// What the acknowledgement of a delivery writes, and what must not have changed for it.
     fn writes(&self, settlement: &impl Acting) -> Result<Vec<Write>, publish::Error> {
+        let answer = self.answer(settlement).map(|packed| Write::Answer {
+            packed,
+            is_reply: settlement.effects().is_some(),
+        });
         let Some(effects) = settlement.effects() else {
-            return Ok(Vec::new());
+            return Ok(answer.into_iter().collect());
         };
         let source = settlement.message();
         let write = |(publication, number): (&Publication, usize)| {
@@ -132,7 +144,16 @@ impl Source<'_> {
             })
         };
         let published = effects.publications().iter().zip(1..).map(write);
-        published.chain(keys(effects).map(Ok)).collect()
+        let written = values(effects).chain(answer);
+        published.chain(written.map(Ok)).collect()
+    }
+
+    /// The answer to the producer of a message, as a script takes it, if it gets one.
+    pub(crate) fn answer(&self, settlement: &impl Acting) -> Option<Bytes> {
+        let (keep, now_ms) = self.inboxes?;
+        let (inbox, answer) = settlement.answer(self.group)?;
+        let key = keys::replies(self.key, &inbox);
+        Some(inbox_entry::pack(&key, millis_up(keep), now_ms, &answer))
     }
 }
 
@@ -181,7 +202,7 @@ where
 }
 
 /// What an attempt has read and written.
-fn keys(effects: &Effects) -> impl Iterator<Item = Write> {
+fn values(effects: &Effects) -> impl Iterator<Item = Write> {
     let seen = effects.seen().map(|(key, seen)| Write::Expect {
         key: key.to_owned(),
         seen: seen.clone(),
@@ -266,6 +287,9 @@ fn add(write: &Write, place: usize, call: &mut Cmd) {
             let parts = parts.iter().map(|part| &part[..]);
             let all: Vec<&[u8]> = std::iter::once(max.as_bytes()).chain(parts).collect();
             add("outbox", &all);
+        }
+        Write::Answer { packed, is_reply } => {
+            add(if *is_reply { "reply" } else { "tell" }, &[packed]);
         }
         Write::Value { written, .. } => match written {
             Written {

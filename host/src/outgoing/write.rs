@@ -33,6 +33,8 @@ pub(crate) enum Write {
     },
     /// Set or delete a value.
     Value { key: String, written: Written },
+    /// Answer to a producer that waits ([`crate::wire::reply::pack`]). `is_reply`: a handler has acknowledged the message.
+    Answer { packed: Bytes, is_reply: bool },
     /// Write nothing at all unless the key still has this value.
     Expect { key: String, seen: Seen },
 }
@@ -66,7 +68,8 @@ impl Write {
             | Self::Value { key, .. }
             | Self::Expect { key, .. } => Some(key),
             Self::Later(later) => Some(&later.key),
-            Self::Announce { .. } => None,
+            // An inbox is in the slot of the queue, and is not among the keys of a call.
+            Self::Announce { .. } | Self::Answer { .. } => None,
         }
     }
 
@@ -76,6 +79,7 @@ impl Write {
             Self::Append { fields, .. } => fields.iter().map(|(n, v)| n.len() + v.len()).sum(),
             Self::Push { value, .. } | Self::Announce { value, .. } => value.len(),
             Self::Later(later) => later.member.len(),
+            Self::Answer { packed, .. } => packed.len(),
             Self::Outbox { write, .. } => write.size(),
             Self::Value { key, written } => {
                 key.len() + written.value.as_ref().map_or(0, Bytes::len)

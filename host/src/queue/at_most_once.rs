@@ -298,6 +298,7 @@ impl<S: Source> Queue for AtMostOnce<S> {
             outboxes: None,
             key: &self.name,
             group: None,
+            inboxes: None,
         };
         let script = &scripts::PUBLISH;
         let calls = effects::Calls {

@@ -11,11 +11,14 @@ use crate::delivery::effect::Effects;
 use crate::delivery::hold::Held;
 pub use crate::delivery::ledger::{Origin, Reply, SettleAction};
 use crate::delivery::message::{DeliveryId, Message};
+use crate::delivery::reply::{self, Answer, Status};
 use crate::outgoing::effects::Acting;
 pub use crate::outgoing::outbox::Relayed;
 use crate::redis::{Error, ServerTime};
 use crate::wire::Raw;
+use crate::wire::dead_letter::only_group;
 use crate::wire::decoded::Malformed;
+use crate::wire::entry_id::entry_id;
 use journal::{Increment, Journal, Written};
 
 mod at_least_once;
@@ -131,6 +134,39 @@ impl Acting for Settlement {
 
     fn effects(&self) -> Option<&Effects> {
         self.effects.as_deref()
+    }
+
+    fn answer(&self, group: Option<&str>) -> Option<(String, Answer)> {
+        let message = &self.claim.message;
+        let value = self.effects().and_then(Effects::reply);
+        let inbox = match (reply::inbox(&message.headers), group) {
+            (Some(inbox), _) => inbox.to_owned(),
+            (None, _) if value.is_none() => return None,
+            // Nothing waits for it: it is kept by the id.
+            (None, Some(group)) => format!("{group}:{}", entry_id(self.claim.id)),
+            (None, None) => message.id.to_string(),
+        };
+        let is_for_others = || only_group(&message.headers).is_some_and(|only| Some(only) != group);
+        let (status, why) = match &self.action {
+            SettleAction::Acknowledge if self.effects.is_some() => (Status::Acked, None),
+            SettleAction::Acknowledge if is_for_others() => return None,
+            SettleAction::Acknowledge => (Status::Duplicate, None),
+            SettleAction::DeadLetter(why) => (Status::DeadLettered, Some(why)),
+            SettleAction::Discard(why) => (Status::Discarded, Some(why)),
+            _ => return None,
+        };
+        let answer = Answer {
+            id: message.id.to_string(),
+            group: group.map(str::to_owned),
+            status,
+            reason: None,
+            detail: None,
+            value: value.cloned(),
+        };
+        Some(match why {
+            Some(why) => (inbox, answer.because(why)),
+            None => (inbox, answer),
+        })
     }
 }
 

@@ -222,6 +222,14 @@ fn journaling(rules: Option<journal::Rules>, key: &str, group: &str, needs: &mut
     need("EVALSHA", &["0", "3", key, &index, &journal]);
 }
 
+/// Every command that answers to producers need.
+fn answering(key: &str, needs: &mut Vec<Need>) {
+    // Producers make up the name of an inbox: any will do.
+    let inbox = keys::replies(key, "i");
+    needs.push(Need::new("XADD", &[&inbox, "*", "name", "value"]));
+    needs.push(Need::new("PEXPIRE", &[&inbox, "1"]));
+}
+
 /// Every command that the keys of a handler need.
 fn keeping(prefix: Option<&str>, needs: &mut Vec<Need>) {
     let Some(prefix) = prefix else {
@@ -324,20 +332,20 @@ pub(super) fn stream(options: &StreamOptions, is_cluster: bool) -> Vec<Need> {
             need("EVALSHA", &["0", "2", key, dead]);
         }
     }
-    if options.checks_acks() {
-        // Every host has its own: any name will do.
-        let written = keys::written(key, &options.group);
-        need("ZADD", &[&written, "1", "0-1"]);
-        need("ZREM", &[&written, "0-1"]);
-        need("ZSCORE", &[&written, "0-1"]);
-        need("ZCARD", &[&written]);
-        need("ZRANGE", &[&written, "0", "0"]);
-        need("PEXPIRE", &[&written, "1"]);
-        let acted = keys::acted(key, &options.group, "h");
-        need("GETRANGE", &[&acted, "0", "-1"]);
-        need("SET", &[&acted, "v", "PX", "1"]);
-        need("EVALSHA", &["0", "3", key, &acted, &written]);
-    }
+    // Any producer may wait for an answer: its message is acknowledged with it.
+    let written = keys::written(key, &options.group);
+    need("ZADD", &[&written, "1", "0-1"]);
+    need("ZREM", &[&written, "0-1"]);
+    need("ZSCORE", &[&written, "0-1"]);
+    need("ZCARD", &[&written]);
+    need("ZRANGE", &[&written, "0", "0"]);
+    need("PEXPIRE", &[&written, "1"]);
+    // Every host has its own: any name will do.
+    let acted = keys::acted(key, &options.group, "h");
+    need("GETRANGE", &[&acted, "0", "-1"]);
+    need("SET", &[&acted, "v", "PX", "1"]);
+    need("EVALSHA", &["0", "3", key, &acted, &written]);
+    answering(key, &mut needs);
     Publishing::of(&options.outlets, key, options.outbox, is_cluster).needs(&mut needs);
     keeping(options.keys.as_deref(), &mut needs);
     let group = Some(&*options.group);
@@ -416,6 +424,7 @@ pub(super) fn list(options: &ListOptions, is_cluster: bool) -> Vec<Need> {
     keeping(options.keys.as_deref(), &mut needs);
     deduplicating(options.dedup.as_ref(), key, None, &mut needs);
     journaling(options.journal, key, "", &mut needs);
+    answering(key, &mut needs);
     needs
 }
 

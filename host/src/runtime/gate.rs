@@ -8,6 +8,7 @@ use crate::delivery::ledger::{Delivery, TurnedAway};
 use crate::delivery::message::{EXPIRES_AT, TIME_MIN_MS};
 use crate::delivery::millis::millis;
 use crate::delivery::policy::Reason;
+use crate::delivery::reply;
 use crate::queue::Claim;
 use crate::redis::ServerTime;
 use crate::runtime::job::{Job, Released};
@@ -29,6 +30,8 @@ pub struct Limits {
     pub codec: Option<BodyCodec>,
     /// The headers that every message must have, in lower case.
     pub required: Vec<String>,
+    /// Whether producers that wait are answered.
+    pub answers: bool,
 }
 
 impl Default for Limits {
@@ -39,6 +42,7 @@ impl Default for Limits {
             ttl: None,
             codec: None,
             required: Vec::new(),
+            answers: false,
         }
     }
 }
@@ -76,6 +80,7 @@ impl Gate {
                 .or_else(|| expired(expires_at_ms, now_ms))
                 .map(|(reason, detail)| TurnedAway::Rejected(reason, detail))
         };
+        let is_awaited = self.limits.answers && reply::inbox(&claim.message.headers).is_some();
         Delivery {
             id: claim.id,
             origin: claim.origin,
@@ -83,7 +88,11 @@ impl Gate {
             native: claim.native,
             held: claim.held.count,
             turned_away,
-            job: Job::new(claim, expires_at_ms),
+            is_awaited,
+            job: Job {
+                is_awaited,
+                ..Job::new(claim, expires_at_ms)
+            },
         }
     }
 

@@ -21,6 +21,8 @@ pub struct Job {
     pub last: Option<Box<LastAttempt>>,
     /// The effects of the attempt that ended in an ack; `None` = none has, or its queue takes no effects.
     pub effects: Option<Arc<Effects>>,
+    /// Its producer waits for an answer.
+    pub is_awaited: bool,
     /// A handler has run it here.
     pub has_run: bool,
     /// When duplicates were last looked for.
@@ -46,6 +48,7 @@ impl Job {
             claim: Arc::new(claim),
             last: None,
             effects: None,
+            is_awaited: false,
             has_run: false,
             looked: Time::ZERO,
         }

@@ -12,6 +12,7 @@ use crate::delivery::message::Message;
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{Disposition, Policy};
+use crate::delivery::reply;
 use crate::delivery::text::printable;
 use crate::delivery::trace::Trace;
 use crate::queue::{
@@ -209,6 +210,9 @@ impl Reporter {
             };
         }
         self.effects_closed(job, is_acked);
+        if let Some(status) = answered(job, &how) {
+            self.metrics.replied(status);
+        }
         match how {
             Closed::Acknowledged | Closed::Settled(SettleAction::Acknowledge) => {
                 self.metrics.acknowledged(1);
@@ -691,4 +695,24 @@ impl Reporter {
 
 fn set(gauge: &Gauge, value: u64) {
     gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+}
+/// The answer to the producer of a message that was settled so, if there was one.
+fn answered(job: &Job, how: &Closed) -> Option<reply::Status> {
+    let replies = || {
+        job.effects
+            .as_ref()
+            .is_some_and(|all| all.reply().is_some())
+    };
+    if !job.is_awaited && !replies() {
+        return None;
+    }
+    match how {
+        Closed::Settled(SettleAction::Acknowledge) => match &job.effects {
+            Some(effects) => (!effects.is_void()).then_some(reply::Status::Acked),
+            None => Some(reply::Status::Duplicate),
+        },
+        Closed::Settled(SettleAction::DeadLetter(_)) => Some(reply::Status::DeadLettered),
+        Closed::Settled(SettleAction::Discard(_)) => Some(reply::Status::Discarded),
+        _ => None,
+    }
 }

@@ -131,7 +131,10 @@ impl BatchReport {
         };
         let effects = effects.filter(|all| !all.is_empty());
         let acts = outcome == Outcome::Ack;
-        let held = effects.map_or(0, |all| all.publications().len() + all.written().len());
+        let held = effects.map_or(0, |all| {
+            let replies = usize::from(all.reply().is_some());
+            all.publications().len() + all.written().len() + replies
+        });
         Report {
             effects: effects.filter(|_| acts).map(Arc::clone),
             discarded: if acts { 0 } else { held },
@@ -329,7 +332,7 @@ impl Attempt {
         let call = calls.first().expect("a call has a message");
         let headers = &call.message.headers;
         let may_act =
-            shared.holds || shared.grants.publish.is_some() || shared.grants.key_value.is_some();
+            shared.acts || shared.grants.publish.is_some() || shared.grants.key_value.is_some();
         let acting = |call: &Call<'_>| Acting {
             message: call.message.clone(),
             effects: Effects::new(&shared.budget),

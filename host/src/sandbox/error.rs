@@ -78,9 +78,9 @@ pub enum LoadError {
     )]
     NoHandler(Vec<String>),
 
-    /// The component holds messages, by this interface, and its queue takes none back.
+    /// The component holds messages, or answers to their producers, by this interface, and its queue keeps none.
     #[error(
-        "imports {0}, and this queue takes no message back: serve a stream or a list with `reliable = true`"
+        "imports {0}, and this queue is at most once: serve a stream or a list with `reliable = true`"
     )]
     Holds(String),
 

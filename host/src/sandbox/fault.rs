@@ -121,7 +121,7 @@ impl ErrorContext<'_> {
                 );
                 return (FaultKind::OutputLimit, detail);
             }
-            Some(refused @ Unpublished::Refused { .. }) => {
+            Some(refused @ (Unpublished::Refused { .. } | Unpublished::Unanswered(_))) => {
                 return (FaultKind::BadOutcome, refused.to_string());
             }
             None => {}

@@ -22,10 +22,11 @@ use super::limiter::{Limiter, TooManyDescriptors};
 use super::limits::Limits;
 use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
-use super::program::{self, ExitCodes, Program, Unpublished};
+use super::program::{self, ExitCodes, Program, Stdout, Unpublished};
 use crate::delivery::effect::{Budget, Effects, Publication};
 use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::{Headers, Message};
+use crate::delivery::reply::REPLY_MAX;
 use crate::delivery::trace::{AttemptSpan, StepKind, Trace};
 use crate::grants::Grants;
 use crate::grants::context::{NO_MESSAGE, Origin};
@@ -50,8 +51,8 @@ pub(crate) struct Shared {
     pub(crate) grants: Grants,
     /// Counts the unconfirmed effects of all instances.
     pub(crate) budget: Budget,
-    /// Whether it may hold messages: it imports what it takes, or is a program.
-    pub(crate) holds: bool,
+    /// Whether it may hold messages or answer to their producers: it imports what that takes, or is a program.
+    pub(crate) acts: bool,
     /// For a program: how it is called, and which exit codes it can have.
     pub(crate) program: Option<(Program, ExitCodes)>,
 }
@@ -344,6 +345,12 @@ impl Host {
         acting.effects.hold(acting.room, ms)
     }
 
+    /// Answer to the producer of the message at this place of the call, with its acknowledgement.
+    pub(crate) fn reply(&mut self, index: u32, value: Bytes) -> Result<(), String> {
+        let limits = self.shared.limits.effects;
+        self.effects(index)?.answer(&limits, value)
+    }
+
     /// The effects so far of the message at this place of the call.
     pub(crate) fn effects(&mut self, index: u32) -> Result<&mut Effects, String> {
         Ok(&mut self.attempt.acting(index)?.effects)
@@ -405,19 +412,23 @@ impl Host {
         log.last_line()
     }
 
-    /// Publish what a program has written to stdout, if that is asked for and not empty.
+    /// Publish or answer what a program has written to stdout, if that is asked for and not empty.
     pub(crate) fn publish_stdout(&mut self) -> Result<(), Unpublished> {
         let written = self.log().and_then(|mut log| log.take_stdout());
         let to = self.program().0.stdout.clone();
-        let (Some(to), Some(written)) = (to, written) else {
+        let Some(written) = written.filter(|written| !written.bytes.is_empty()) else {
             return Ok(());
         };
-        if written.is_cut {
-            return Err(Unpublished::TooLong);
-        }
-        if written.bytes.is_empty() {
-            return Ok(());
-        }
+        let to = match to {
+            Stdout::Log => return Ok(()),
+            // One that is cut is too long.
+            Stdout::Reply => {
+                let replied = self.reply(0, written.bytes.into());
+                return replied.map_err(Unpublished::Unanswered);
+            }
+            Stdout::Publish(_) if written.is_cut => return Err(Unpublished::TooLong),
+            Stdout::Publish(to) => to,
+        };
         let publication = Publication {
             to: Arc::from(to.as_str()),
             body: written.bytes.into(),
@@ -504,8 +515,10 @@ impl Wasi {
                 .arg(PROGRAM_NAME)
                 .args(&program.args)
                 .envs(&program::variables(message, attempt.number, *max_attempts));
-            if program.stdout.is_some() {
-                log.lock().keep_stdout(shared.limits.effects.bytes);
+            match program.stdout {
+                Stdout::Log => {}
+                Stdout::Publish(_) => log.lock().keep_stdout(shared.limits.effects.bytes),
+                Stdout::Reply => log.lock().keep_stdout(REPLY_MAX + 1),
             }
         }
         Self {

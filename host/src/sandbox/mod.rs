@@ -53,7 +53,7 @@ pub use limits::Limits;
 use loaded::Loaded;
 pub use loaded::{Description, Start};
 pub use log::{Capture, LogLine, LogSink, Stream};
-pub use program::{ExitCodes, Meaning, Program};
+pub use program::{ExitCodes, Meaning, Program, Stdout};
 #[doc(hidden)]
 pub use settings::Variation;
 pub use settings::{Allocation, Cache, Compiler, Settings};

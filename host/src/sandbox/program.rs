@@ -35,9 +35,20 @@ pub struct Program {
     pub args: Vec<String>,
     /// The meanings of exit codes; a code that is missing is a failed attempt.
     pub exit_codes: BTreeMap<u8, Meaning>,
-    /// The destination, by its name in the grant `publish`, of what the program writes to stdout;
-    /// `None` = it is logged.
-    pub stdout: Option<String>,
+    /// Where what the program writes to stdout goes.
+    pub stdout: Stdout,
+}
+
+/// Where the output of a program goes.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Stdout {
+    /// To the log, line by line.
+    #[default]
+    Log,
+    /// With the ack, to this destination of `[grant.publish]`, as one message.
+    Publish(String),
+    /// With the ack, to a producer that waits: it is the reply.
+    Reply,
 }
 
 /// `EX_TEMPFAIL` and `EX_DATAERR` of `sysexits.h`.
@@ -53,7 +64,7 @@ impl Default for Program {
                 (TEMPORARY_FAILURE, Meaning::NackRequeue),
                 (DATA_ERROR, Meaning::Drop),
             ]),
-            stdout: None,
+            stdout: Stdout::Log,
         }
     }
 }
@@ -111,6 +122,9 @@ pub(crate) enum Unpublished {
         /// The reason.
         why: String,
     },
+    /// It cannot be the reply, for this reason.
+    #[error("stdout cannot be the reply: {0}")]
+    Unanswered(String),
 }
 
 /// The most headers that a program sees, and the longest value: the adapter of WASIp1 lists variables in less than

@@ -49,7 +49,8 @@ pub struct Settings {
     pub reuse_idle: Duration,
     /// The operator's grants.
     pub grants: Grants,
-    /// How the handler may hold messages; `None` = not at all, because the queue takes none back.
+    /// How the handler may hold messages; `None` = not at all, because the queue is at most once. Then it answers to no
+    /// producer, either.
     pub holds: Option<HoldLimits>,
     /// How a program is called.
     pub program: Program,

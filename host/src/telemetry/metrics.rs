@@ -20,6 +20,7 @@ pub use prometheus_client::metrics::gauge::Gauge;
 
 use crate::delivery::outcome::{FaultKind, Outcome};
 use crate::delivery::policy::{Disposition, Policy, Reason};
+use crate::delivery::reply::Status;
 use crate::delivery::text::printable_lines;
 use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
@@ -226,6 +227,9 @@ metrics! {
     /// Records that the attempt has not used that acknowledged its message.
     pub journal_unused: Counter;
 
+    /// Answers to producers, by the status of their message: of messages whose producers wait, or whose handlers reply.
+    replies: Counters = Counters::by("status", &Status::ALL.map(Status::label));
+
     /// Attempts that ended with a hold of their message, and are not charged.
     pub holds: Counter;
     /// Holds that a handler asked for and did not get: too many, too long, or after effects. These attempts are charged.
@@ -412,6 +416,11 @@ impl Metrics {
         if let Some(row) = STEPS.iter().position(|known| *known == step) {
             self.swaps_refused.at(row).inc();
         }
+    }
+
+    /// Count an answer to a producer.
+    pub fn replied(&self, status: Status) {
+        self.replies.at(status as usize).inc();
     }
 
     /// The OpenMetrics text of all series.

@@ -27,8 +27,19 @@ pub struct Effects<'a> {
     set: Vec<Set<'a>>,
     /// What it would delete.
     deleted: Vec<&'a str>,
+    /// What it would reply.
+    reply: Option<Reply<'a>>,
     /// How many effects an attempt held that did not ack.
     discarded: usize,
+}
+
+/// A reply, in `--json`.
+#[derive(Debug, Serialize)]
+struct Reply<'a> {
+    /// The value; `null` if it is not UTF-8.
+    value: Option<&'a str>,
+    /// The value that is not UTF-8.
+    value_base64: Option<String>,
 }
 
 /// A message that would be published, in `--json`.
@@ -68,6 +79,13 @@ impl<'a> Effects<'a> {
                 .filter(|(_, written)| written.value.is_none())
                 .map(|(key, _)| *key)
                 .collect(),
+            reply: reply(report).map(|reply| {
+                let (value, value_base64) = text_or_base64(reply);
+                Reply {
+                    value,
+                    value_base64,
+                }
+            }),
             discarded: report.discarded,
         }
     }
@@ -124,6 +142,11 @@ pub fn written<'a>(report: &'a Report, prefix: &str) -> BTreeMap<&'a str, &'a Wr
     written.map(of_handler).collect()
 }
 
+/// What an acknowledgement would reply.
+fn reply(report: &Report) -> Option<&[u8]> {
+    report.effects.as_ref()?.reply().map(|value| &value[..])
+}
+
 /// The delay of a message; none if it is due at once.
 pub fn delay(publication: &Publication) -> Option<Duration> {
     publication.delay.filter(|delay| !delay.is_zero())
@@ -141,6 +164,9 @@ pub fn lines(report: &Report, prefix: &str) -> Vec<String> {
                 format!("would set {key} for {}: {}", ttl.show(), content(value, 0))
             }
         });
+    }
+    if let Some(value) = reply(report) {
+        lines.push(format!("would reply: {}", content(value, 0)));
     }
     match report.discarded {
         0 => {}

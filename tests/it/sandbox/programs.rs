@@ -10,7 +10,7 @@ use hostler::delivery::message::Headers;
 use hostler::delivery::outcome::{FaultKind, Outcome};
 use hostler::grants::Grants;
 use hostler::grants::files::rules::Directory;
-use hostler::sandbox::{ExitCodes, Limits, Meaning, Program, Sandbox, Settings, World};
+use hostler::sandbox::{ExitCodes, Limits, Meaning, Program, Sandbox, Settings, Stdout, World};
 use hostler_tests::guests::{component, guest_module, program};
 use hostler_tests::rig::{Rig, message};
 use wasm_encoder::{
@@ -200,7 +200,7 @@ fn publishing(stdout: &str) -> Settings {
             ..Grants::default()
         },
         program: Program {
-            stdout: Some(stdout.to_owned()),
+            stdout: Stdout::Publish(stdout.to_owned()),
             ..Program::default()
         },
         ..Settings::default()

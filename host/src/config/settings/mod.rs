@@ -17,6 +17,7 @@ pub(super) mod limits;
 pub(super) mod process;
 pub(super) mod program;
 pub(super) mod queue;
+pub(super) mod reply;
 pub(super) mod server;
 pub(super) mod swap;
 pub(super) mod telemetry;
@@ -53,7 +54,7 @@ macro_rules! section {
 use section;
 
 /// Every setting.
-pub static SECTIONS: [&Section; 15] = [
+pub static SECTIONS: [&Section; 16] = [
     &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
@@ -61,6 +62,7 @@ pub static SECTIONS: [&Section; 15] = [
     &swap::SECTION,
     &failures::SECTION,
     &hold::SECTION,
+    &reply::SECTION,
     &dead_letters::SECTION,
     &dedup::SECTION,
     &limits::SECTION,

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::program::Stdout;
 use crate::config::settings::section;
-use crate::sandbox::Meaning;
+use crate::sandbox::{Meaning, Stdout};
 
 section! { "Programs";
     /// The arguments of a program, without its name.
@@ -17,6 +16,7 @@ section! { "Programs";
     EXIT_CODES: BTreeMap<u8, Meaning> = ("program.exit_codes", "JSON").default("{}");
 
     /// Where the stdout of a program goes. `log`: to the log, line by line. `publish:NAME`: with the ack, to the
-    /// destination NAME of `[grant.publish]`, as one message, unless it is empty.
+    /// destination NAME of `[grant.publish]`, as one message, unless it is empty. `reply`: with the ack, to a producer that
+    /// waits, unless it is empty: on streams and reliable lists.
     STDOUT: Stdout = ("program.stdout", "WHERE").default("log");
 }

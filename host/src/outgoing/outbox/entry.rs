@@ -133,8 +133,8 @@ pub(crate) fn encode(write: &Write) -> Vec<Cow<'_, [u8]>> {
             out.extend([word("later"), word("due"), Cow::Owned(delay)]);
             out.extend([word("member"), Cow::Borrowed(&later.member[..])]);
         }
-        // Keys of a handler are in the slot of the queue: no outbox holds their writes.
-        Write::Value { .. } | Write::Expect { .. } => {}
+        // Keys of a handler, and inboxes, are in the slot of the queue: no outbox holds their writes.
+        Write::Value { .. } | Write::Answer { .. } | Write::Expect { .. } => {}
         // An outbox holds no entries for outboxes.
         Write::Outbox { write, .. } => return encode(write),
     }

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use redis::{Cmd, Pipeline, Value, cmd};
 use tracing::warn;
 
-use super::AtLeastOnce;
+use super::{AtLeastOnce, answer_of, remove};
+use crate::calls::Replies;
 use crate::calls::copy::{self, Layout};
 use crate::calls::words::{self, full, refused, reply_of, word_reply};
-use crate::calls::{Replies, complete};
 use crate::delivery::policy::Rejection;
 use crate::delivery::text::{DETAIL_MAX, printable, truncate_utf8};
 use crate::queue::dead_letter_queue::{DeadLetterQueue, OnFull};
@@ -292,6 +292,7 @@ async fn send<Q: AtLeastOnce>(
                 Raw::Value(copy) => {
                     let settlement = &settlements[letter.place];
                     queue.dead_letter_one(settlement, &mut call);
+                    call.arg(&answer_of(queue, settlement)[..]);
                     copy::push_value(copy, Some(&settlement.claim.raw), &mut call);
                 }
             }
@@ -301,6 +302,7 @@ async fn send<Q: AtLeastOnce>(
             let ids = (0..letters.len()).map(|at| queue.source_id(&settlement(at).claim));
             layout.push(&fields, &ids.collect::<Vec<_>>(), &mut call, |at, call| {
                 queue.dead_letter_one(settlement(at), call);
+                call.arg(&answer_of(queue, settlement(at))[..]);
             });
         }
         call
@@ -407,7 +409,11 @@ async fn copy_and_discard<Q: AtLeastOnce>(
     let mut discarded = None;
     let transaction = is_wide
         .then(|| queue.discard_copied_call(settlement, key))
-        .flatten();
+        .flatten()
+        .map(|(script, mut call)| {
+            call.arg(&answer_of(queue, settlement)[..]);
+            (script, call)
+        });
     let written = match transaction {
         Some(discard) => match in_one_transaction(link, command, &write, discard).await {
             Ok((written, word)) => {
@@ -434,10 +440,7 @@ async fn copy_and_discard<Q: AtLeastOnce>(
     if let Some(reply) = discarded {
         return Ok(reply);
     }
-    let mut replies = vec![None];
-    let settlement = std::slice::from_ref(settlement);
-    queue.discard(settlement, &[0], &mut replies).await?;
-    Ok(complete(Q::DEAD_LETTER, replies)?.remove(0))
+    remove(queue, settlement).await
 }
 
 /// Drop the oldest dead letters of a list of this length over its bound, as many as one command may. Returns how many

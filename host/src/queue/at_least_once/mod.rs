@@ -15,6 +15,7 @@ use bytes::Bytes;
 use redis::Cmd;
 
 use crate::delivery::policy::Rejection;
+use crate::delivery::reply;
 use crate::outgoing::Outlets;
 use crate::outgoing::dedup::{Dedup, Marks};
 use crate::outgoing::effects::{self, Source};
@@ -42,6 +43,9 @@ pub(super) use terms::Terms;
 
 use crate::calls::{Replies, complete};
 
+/// How long answers to producers are kept by default.
+pub(super) const REPLY_KEEP: Duration = Duration::from_secs(5 * 60);
+
 /// The state that each of these kinds has.
 #[derive(Debug)]
 pub(super) struct Base {
@@ -62,6 +66,8 @@ pub(super) struct Base {
     pub(super) outboxes: Outboxes,
     /// How duplicates are found, if they are looked for.
     dedup: Option<Dedup>,
+    /// How long answers to producers are kept.
+    reply_keep: Duration,
     pub(super) acts: Acts,
     /// Looks for what is due.
     pub(super) due: Due,
@@ -105,7 +111,7 @@ impl Base {
         consumer: &str,
         held_max: usize,
         rules: Rules,
-        (outlets, dedup): (Outlets, Option<Dedup>),
+        (outlets, dedup, reply_keep): (Outlets, Option<Dedup>, Duration),
         terms: impl FnOnce(&str) -> Terms,
     ) -> Self {
         let consumer = unique_name(consumer);
@@ -121,6 +127,7 @@ impl Base {
             outlets,
             outboxes: Outboxes::default(),
             dedup,
+            reply_keep,
             acts: Acts::default(),
             due: Due::default(),
             counts: dead_letters::Counts::default(),
@@ -250,11 +257,11 @@ pub(super) trait AtLeastOnce {
     /// A call of the script that moves deliveries to this dead-letter queue: its bound and the deliveries follow.
     fn dead_letter_call(&self, key: &str) -> Cmd;
 
-    /// Add a delivery to such a call: of a stream, what stands behind its id. Its copy follows.
+    /// Add a delivery to such a call: of a stream, what stands behind its id. The answer to its producer and its copy follow.
     fn dead_letter_one(&self, settlement: &Settlement, call: &mut Cmd);
 
-    /// The call that takes a delivery off the queue behind its copy, in one transaction with it, and its script;
-    /// `None` if the kind has copies of one value only.
+    /// The call that takes a delivery off the queue behind its copy, in one transaction with it, and its script; the answer to
+    /// its producer follows. `None` if the kind has copies of one value only.
     fn discard_copied_call(
         &self,
         _settlement: &Settlement,
@@ -316,6 +323,7 @@ pub(super) async fn settle<Q: AtLeastOnce>(
             | SettleAction::Hold { .. }
             | SettleAction::HandBack { .. }
             | SettleAction::Leave { .. } => away.push(place),
+            SettleAction::Discard(_) if is_awaited(settlement) => done.push(place),
             SettleAction::Discard(_) => discarded.push(place),
             SettleAction::DeadLetter(rejection) => dead.push((place, rejection)),
         }
@@ -329,13 +337,49 @@ pub(super) async fn settle<Q: AtLeastOnce>(
     complete(Q::DEAD_LETTER, replies)
 }
 
+/// Whether the producer of a message waits for an answer.
+fn is_awaited(settlement: &Settlement) -> bool {
+    reply::inbox(&settlement.claim.message.headers).is_some()
+}
+
+/// Take a delivery off the queue whose dead letter is written, and answer to its producer.
+async fn remove<Q: AtLeastOnce>(queue: &Q, settlement: &Settlement) -> Result<Reply, Error> {
+    let (mut replies, settlement) = (vec![None], std::slice::from_ref(settlement));
+    match is_awaited(&settlement[0]) {
+        true => acknowledge(queue, settlement, &[0], &mut replies).await?,
+        false => queue.discard(settlement, &[0], &mut replies).await?,
+    }
+    Ok(complete(Q::DEAD_LETTER, replies)?.remove(0))
+}
+
+/// Where the deliveries of a queue act, and where its producers are answered.
+fn source_of<Q: AtLeastOnce>(queue: &Q) -> Source<'_> {
+    let base = queue.base();
+    Source {
+        outlets: &base.outlets,
+        outboxes: Some(&base.outboxes),
+        key: queue.key(),
+        group: queue.group(),
+        inboxes: Some((base.reply_keep, base.time.now_ms())),
+    }
+}
+
+/// The answer to the producer of a message, as a script takes it; empty = none.
+fn answer_of<Q: AtLeastOnce>(queue: &Q, settlement: &Settlement) -> Bytes {
+    match is_awaited(settlement) {
+        true => source_of(queue).answer(settlement).unwrap_or_default(),
+        false => Bytes::new(),
+    }
+}
+
 /// Deliveries that housekeeping has claimed and not settled, with their native counts. The ledger does
 /// not know them.
 pub(super) fn unsettled<Q: AtLeastOnce>(queue: &Q) -> Vec<(Arc<Claim>, u32)> {
     queue.base().overflow.unsettled()
 }
 
-/// Acknowledge deliveries with their effects; the messages of those that a handler acknowledged are marked.
+/// Take deliveries off the queue with their effects and the answers to their producers; the messages of those that a handler
+/// acknowledged are marked.
 async fn acknowledge<Q: AtLeastOnce>(
     queue: &Q,
     settlements: &[Settlement],
@@ -346,12 +390,7 @@ async fn acknowledge<Q: AtLeastOnce>(
         return Ok(());
     }
     let base = queue.base();
-    let source = Source {
-        outlets: &base.outlets,
-        outboxes: Some(&base.outboxes),
-        key: queue.key(),
-        group: queue.group(),
-    };
+    let source = source_of(queue);
     let marks = queue.marks();
     let (sets, lives) = marks.map_or_else(Default::default, |m| (m.keys, m.expires_ms));
     let most = base.dedup.as_ref().map_or(0, |dedup| dedup.max_ids);

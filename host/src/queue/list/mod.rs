@@ -117,7 +117,8 @@ impl ListQueue {
     /// [`StartError`] if Redis cannot be reached or refuses.
     pub async fn open(connector: Connector, options: ListOptions) -> Result<Self, StartError> {
         let (consumer, held_max) = (&options.consumer, options.held_max);
-        let effects = (Arc::clone(&options.outlets), options.dedup.clone());
+        let (outlets, dedup) = (Arc::clone(&options.outlets), options.dedup.clone());
+        let effects = (outlets, dedup, options.reply_keep);
         let rules = options.rules();
         let place = (&connector, options.key.as_str());
         let base = Base::new(place, consumer, held_max, rules, effects, |host| {

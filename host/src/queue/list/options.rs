@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::delivery::attempt::Accounting;
 use crate::outgoing::dedup::Dedup;
 use crate::outgoing::{Outlets, outbox};
+use crate::queue::at_least_once::REPLY_KEEP;
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::{Rules, journal};
@@ -35,6 +36,8 @@ pub struct ListOptions {
     pub dedup: Option<Dedup>,
     /// How journals are kept; `None` = no journals.
     pub journal: Option<journal::Rules>,
+    /// How long answers to producers are kept.
+    pub reply_keep: Duration,
     /// Where dead letters go: a list.
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unclaimed: beyond that the oldest of them are dead-lettered.
@@ -80,6 +83,7 @@ impl ListOptions {
             keys: None,
             dedup: None,
             journal: None,
+            reply_keep: REPLY_KEEP,
             dead_letter: None,
             max_length: None,
             ttl: None,

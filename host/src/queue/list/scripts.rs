@@ -1,6 +1,6 @@
 //! The scripts of this room: files of `lua`, and of `lua/parts` for what several have in common.
 
-use crate::outgoing::scripts::{EFFECTS, MARKS};
+use crate::outgoing::scripts::{ANSWER, EFFECTS, MARKS};
 use crate::queue::scripts::{DUE, JOURNAL_NEW, JOURNAL_ROOM, JOURNALS, TERMS};
 use crate::redis::script::{ALLOW_OOM, ASKED, STEP, TIME};
 use crate::redis::scripts;
@@ -17,13 +17,13 @@ scripts! {
     /// Take deliveries off a list.
     LIST_REMOVE = [ALLOW_OOM, STEP, FIND, JOURNALS] "list_remove";
     /// Acknowledge deliveries of a list with their effects.
-    LIST_ACKNOWLEDGE = [ASKED, TIME, STEP, FIND, JOURNALS, EFFECTS, MARKS] "list_acknowledge" durable;
+    LIST_ACKNOWLEDGE = [ASKED, TIME, STEP, FIND, JOURNALS, EFFECTS, MARKS, ANSWER] "list_acknowledge" durable;
     /// The same for deliveries without effects: it takes little memory.
-    LIST_ACKNOWLEDGE_ONLY = [ALLOW_OOM, TIME, STEP, FIND, JOURNALS, EFFECTS, MARKS] "list_acknowledge" durable;
+    LIST_ACKNOWLEDGE_ONLY = [ALLOW_OOM, TIME, STEP, FIND, JOURNALS, EFFECTS, MARKS, ANSWER] "list_acknowledge" durable;
     /// Put deliveries of a list back.
     LIST_RETURN = [ALLOW_OOM, TIME, STEP, FIND] "list_return";
     /// Dead-letter deliveries of a list.
-    LIST_DEAD_LETTER = [ALLOW_OOM, STEP, FIND, JOURNALS] "list_dead_letter" durable;
+    LIST_DEAD_LETTER = [ALLOW_OOM, STEP, FIND, JOURNALS, ANSWER] "list_dead_letter" durable;
     /// Check that a delivery of a list is held.
     LIST_HOLDS = [STEP, FIND] "list_holds";
     /// List the instances of a list that may hold orphans.

@@ -204,7 +204,11 @@ impl StreamQueue {
             &options.consumer,
             options.held_max,
             options.rules(),
-            (Arc::clone(&options.outlets), options.dedup.clone()),
+            (
+                Arc::clone(&options.outlets),
+                options.dedup.clone(),
+                options.reply_keep,
+            ),
             |host| {
                 let (key, group) = (&options.key, &options.group);
                 let terms = keys::min_idle(key, Some(group));
@@ -764,11 +768,7 @@ impl Queue for StreamQueue {
 
     async fn bring_back(&self, held: &[(Arc<Claim>, u32)]) -> Result<Vec<Reply>, Error> {
         let script = &scripts::READOPT;
-        let mut keys = vec![self.late.as_str(), &self.parked];
-        if self.options.checks_acks() {
-            keys.push(&self.acted);
-        }
-        let call = self.call_in_epoch(script, &keys);
+        let call = self.call_in_epoch(script, &[&self.late, &self.parked, &self.acted]);
         let id = |place: usize| held[place].0.id;
         let batches = self.batches(&all_of(held), call, id, |place, call| {
             call.arg(held[place].1);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::outgoing::dedup::Dedup;
 use crate::outgoing::{Outlets, outbox};
+use crate::queue::at_least_once::REPLY_KEEP;
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::{Rules, journal};
@@ -33,6 +34,8 @@ pub struct StreamOptions {
     pub dedup: Option<Dedup>,
     /// How journals are kept; `None` = no journals.
     pub journal: Option<journal::Rules>,
+    /// How long answers to producers are kept.
+    pub reply_keep: Duration,
     /// Where dead letters go.
     pub dead_letter: Option<DeadLetterQueue>,
     /// How many messages may be unread: beyond that the oldest of them are dead-lettered.
@@ -46,14 +49,6 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
-    /// Whether acknowledgements are settlements, which have effects, leave marks, or remove journals.
-    pub(in crate::queue) fn checks_acks(&self) -> bool {
-        !self.outlets.is_empty()
-            || self.keys.is_some()
-            || self.dedup.is_some()
-            || self.journal.is_some()
-    }
-
     /// The rules at the start.
     pub(in crate::queue) fn rules(&self) -> Rules {
         Rules {
@@ -76,6 +71,7 @@ impl StreamOptions {
             keys: None,
             dedup: None,
             journal: None,
+            reply_keep: REPLY_KEEP,
             dead_letter: None,
             max_length: None,
             retention: Retention::Keep,

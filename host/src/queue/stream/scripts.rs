@@ -1,7 +1,7 @@
 //! The scripts of this room: files of `lua`, and of `lua/parts` for what several have in common.
 
 use crate::calls::copy::COPIES;
-use crate::outgoing::scripts::{EFFECTS, MARKS};
+use crate::outgoing::scripts::{ANSWER, EFFECTS, MARKS};
 use crate::queue::scripts::{DUE, JOURNAL_NEW, JOURNAL_ROOM, JOURNAL_TEXT, JOURNALS, TERMS};
 use crate::redis::script::{ALLOW_OOM, ASKED, STEP, TIME};
 use crate::redis::scripts;
@@ -33,15 +33,15 @@ scripts! {
     /// Discard deliveries.
     DISCARD = [EPOCH, PENDING, JOURNALS, KEPT, HELD] "discard";
     /// Acknowledge deliveries with their effects.
-    ACKNOWLEDGE = [ASKED, EPOCH, TIME, PENDING, JOURNALS, KEPT, HELD, EFFECTS, MARKS] "acknowledge" durable;
+    ACKNOWLEDGE = [ASKED, EPOCH, TIME, PENDING, JOURNALS, KEPT, HELD, EFFECTS, MARKS, ANSWER] "acknowledge" durable;
     /// The same for deliveries without effects: it takes little memory.
-    ACKNOWLEDGE_ONLY = [ALLOW_OOM, EPOCH, TIME, PENDING, JOURNALS, KEPT, HELD, EFFECTS, MARKS] "acknowledge" durable;
+    ACKNOWLEDGE_ONLY = [ALLOW_OOM, EPOCH, TIME, PENDING, JOURNALS, KEPT, HELD, EFFECTS, MARKS, ANSWER] "acknowledge" durable;
     /// Acknowledge deliveries that other hosts may have by now.
     ACKNOWLEDGE_LATE = [ALLOW_OOM, EPOCH, TIME, PENDING, KEPT, HELD] "acknowledge_late";
     /// Dead-letter deliveries.
-    DEAD_LETTER = [EPOCH, PENDING, JOURNALS, JOURNAL_TEXT, KEPT, HELD, COPIES] "dead_letter" durable;
+    DEAD_LETTER = [EPOCH, PENDING, JOURNALS, JOURNAL_TEXT, KEPT, HELD, COPIES, ANSWER] "dead_letter" durable;
     /// Discard a delivery whose copy was written just before.
-    DISCARD_COPIED = [INFO, EPOCH, PENDING, JOURNALS, KEPT, HELD] "discard_copied" durable;
+    DISCARD_COPIED = [INFO, EPOCH, PENDING, JOURNALS, KEPT, HELD, ANSWER] "discard_copied" durable;
     /// Check that a delivery is owned.
     HOLDS = [EPOCH, PENDING] "holds";
     /// Claim unread entries.

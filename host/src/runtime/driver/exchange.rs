@@ -195,9 +195,10 @@ impl Driver {
             let is_unstarted = |fault: &Fault| fault.kind == FaultKind::Instantiation;
             job.has_run |= !matches!(&report.outcome, Outcome::Fault(fault) if is_unstarted(fault));
         }
+        let acts = report.effects.is_some();
         if report.outcome == Outcome::Ack
-            && self.settings.ledger.checked_acks
             && let Some(job) = &mut job
+            && (acts || job.is_awaited || self.settings.ledger.checked_acks)
         {
             job.effects = Some(report.effects.unwrap_or_default());
         }
@@ -222,6 +223,7 @@ impl Driver {
             outcome: report.outcome,
             told: report.told,
             hold: held.map(|asked| hold::jittered(asked, jitter)),
+            acts,
             is_current: self.monitor.is_current(&report.digest),
             jitter,
         };

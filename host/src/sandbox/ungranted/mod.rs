@@ -4,6 +4,7 @@
 mod fault_point;
 mod flow;
 mod logging;
+mod reply;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -36,6 +37,7 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     delivery(linker)?;
     flow::link(linker)?;
     logging::link(linker)?;
+    reply::link(linker)?;
     #[cfg(feature = "fault-points")]
     fault_point::link(linker)?;
     Ok(())

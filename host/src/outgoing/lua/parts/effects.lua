@@ -1,7 +1,8 @@
 -- Part, after `time`: what an attempt publishes and writes, and which values it has read. In ARGV: how
 -- many of these, then for each a verb, the place of its key in KEYS (0 = a channel), how many arguments
 -- follow, and these. `expect` writes nothing: its arguments are the length and the digest of a value; none =
--- there was no value.
+-- there was no value. `reply` and `tell` have one argument, an answer (see `answer`): a handler has acknowledged the message,
+-- or none has.
 local VERBS = {
   append = { 'XADD', 'stream' },
   push = { 'LPUSH', 'list' },
@@ -15,14 +16,14 @@ local VERBS = {
   expect = { 'GET' },
 }
 -- The writes from ARGV[at] on, each a command and the type of its key; and the place behind them. `expected`
--- are the values that were read.
+-- are the values that were read, `answer` is the answer, `replies` says whether it is that of a handler.
 local function writes(at)
   local out, expected = {}, {}
   local count = tonumber(ARGV[at])
   at = at + 1
   for i = 1, count do
     local verb, key, n = ARGV[at], KEYS[tonumber(ARGV[at + 1])], tonumber(ARGV[at + 2])
-    local name, kind = unpack(VERBS[verb])
+    local name, kind = unpack(VERBS[verb] or {})
     local command, first, most = { name, key }, at + 3, nil
     if verb == 'append' or verb == 'outbox' then
       command[3] = '*'
@@ -32,6 +33,8 @@ local function writes(at)
     end
     if verb == 'expect' then
       expected[#expected + 1] = { key = key, length = n > 0 and tonumber(ARGV[at + 3]), digest = ARGV[at + 4] }
+    elseif verb == 'reply' or verb == 'tell' then
+      out.answer, out.replies = ARGV[first], verb == 'reply'
     else
       out[#out + 1] = { command = command, kind = kind, most = most }
     end

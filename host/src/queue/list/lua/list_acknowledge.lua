@@ -46,6 +46,9 @@ for i, name in ipairs(names) do
     word = settle_marked(own + 1, sets, marks[i], effects[i], tonumber(ARGV[4]), ARGV[5], KEYS[3], token, begun)
     if word ~= 'changed' and string.sub(word, 1, 1) ~= '-' then
       redis.call('LREM', KEYS[1], '-1', entry)
+      if word ~= 'marked' then
+        tell(effects[i].answer)
+      end
       redis.call('HDEL', KEYS[2], token)
       forget_journal(ARGV[6], '', journals[i])
       if recovery then

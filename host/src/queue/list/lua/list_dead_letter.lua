@@ -4,7 +4,8 @@
 --       4 recovery set, if there is one
 -- ARGV  1 instance (self), 2 journals (see `journals`; '' = none), 3 most entries in the dead-letter queue (0 = no bound),
 --       4 'drop-oldest' | 'stop' at that bound; then per delivery: its entry on the processing list (token .. value; or, of
---       a large one, its token), with journals the name of its journal, how many bytes at the end of the entry the copy ends with, what is before them
+--       a large one, its token), with journals the name of its journal, the answer to its producer (see `answer`), how many bytes at the end of the entry
+--       the copy ends with, what is before them
 -- reply { one word per delivery: done | gone | stolen (taken over) | full | -<why it is refused>,
 --       entries dropped from the dead-letter queue, how many more are over its bound }
 --
@@ -18,7 +19,7 @@ if not redis.acl_check_cmd('LREM', KEYS[1], '-1', '') then
 end
 local most, names, journals = tonumber(ARGV[3]), {}, {}
 local stops = most > 0 and ARGV[4] == 'stop'
-local step = ARGV[2] == '' and 3 or 4
+local step = ARGV[2] == '' and 4 or 5
 for i = 5, #ARGV, step do
   names[#names + 1], journals[#names + 1] = ARGV[i], ARGV[i + 1]
 end
@@ -37,6 +38,7 @@ for i, name in ipairs(names) do
       length, words[i] = reply, 'done'
       redis.call('LREM', KEYS[1], '-1', entry)
       forget_journal(ARGV[2], '', journals[i])
+      tell(ARGV[2 + step * i])
       tokens[#tokens + 1] = token
       members[#members + 1] = ARGV[1] .. token
     elseif #tokens == 0 then

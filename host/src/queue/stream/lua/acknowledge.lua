@@ -29,8 +29,8 @@ while at <= #ARGV do
   ids[#ids + 1], counts[#counts + 1] = ARGV[at], ARGV[at + 1]
   local all
   all, at = writes(at + 3)
-  -- The mark of a message is no effect. One with a journal must not run again without it.
-  local acts = #all > 0 or has_journal(ARGV[9], ids[#ids])
+  -- The mark of a message is no effect, nor is an answer that no handler gave. One with a journal must not run again without it.
+  local acts = #all > 0 or all.replies or has_journal(ARGV[9], ids[#ids])
   items[#items + 1] = { id = ids[#ids], mark = mark, all = all, acts = acts }
 end
 -- Who owns what is asked for all deliveries first: that fails if the group was made again.
@@ -59,6 +59,9 @@ for i, item in ipairs(items) do
     word = settle_marked(5, sets, item.mark, item.all, tonumber(ARGV[5]), ARGV[6], KEYS[3], item.id, begun)
     if word ~= 'changed' and string.sub(word, 1, 1) ~= '-' then
       redis.call('XACK', KEYS[1], ARGV[1], item.id)
+      if word ~= 'marked' then
+        tell(item.all.answer)
+      end
       forget_journal(ARGV[9], ARGV[1], item.id)
       gone[#gone + 1] = item.id
       acted[#acted + 1] = item.acts and item.id or nil

@@ -3,7 +3,7 @@
 -- KEYS  1 stream, 2 dead-letter queue (stream), 3 parked deliveries (sorted set: id -> due)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 journals of the group (see `journals`; '' =
 --       none), 5 most entries in the dead-letter queue (0 = no bound), 6 'drop-oldest' | 'stop' at that bound; then copies (see `copies`) in the order of their
---       ids, each with its id and the count it must have
+--       ids, each with its id, the count it must have, and the answer to its producer (see `answer`)
 -- reply { one word per delivery (see `told`): done | gone | stolen | full | absent (the entry with these parts is
 --       gone) | -<why it is refused>, entries dropped from the dead-letter queue, about how many more are over its
 --       bound }
@@ -13,7 +13,7 @@
 -- delivery goes: where the first one fails (wrong type, out of memory), nothing is written; where a later one
 -- fails, that delivery stays. Behind the copies stand only XACK and ZREM, which cannot fail anymore.
 -- A repeat finds nothing pending: gone, and no second copy.
-local at, step, copy_of = copies(7, 2)
+local at, step, copy_of = copies(7, 3)
 local ids, counts = arguments(at, step), arguments(at + 1, step)
 local words = obstacles(ids, counts)
 -- A user that may copy but not acknowledge would leave one copy for every try.
@@ -23,7 +23,7 @@ end
 local most = tonumber(ARGV[5])
 local stops, trims = most > 0 and ARGV[6] == 'stop', most > 0 and ARGV[6] ~= 'stop'
 local before = most > 0 and redis.call('XLEN', KEYS[2])
-local done = {}
+local done, answers = {}, {}
 -- Only the last copy trims the queue: others see it after that. If the last one is not written, the next call trims.
 local function write(copy, is_last)
   if trims and is_last then
@@ -44,6 +44,7 @@ for i, id in ipairs(ids) do
     if refusal then
       return refusal
     end
+    answers[#answers + 1] = words[i] == 'done' and ARGV[at + (i - 1) * step + 2] or nil
   elseif not words[i] then
     words[i] = is_full and 'full' or 'absent'
   end
@@ -53,8 +54,9 @@ if #done > 0 then
   redis.call('XACK', KEYS[1], ARGV[1], unpack(done))
   redis.pcall('ZREM', KEYS[3], unpack(done))
   forget_held(KEYS[3], done)
-  for _, id in ipairs(done) do
+  for i, id in ipairs(done) do
     forget_journal(ARGV[4], ARGV[1], id)
+    tell(answers[i])
   end
   if trims then
     local length = redis.call('XLEN', KEYS[2])

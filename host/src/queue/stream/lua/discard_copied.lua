@@ -3,7 +3,7 @@
 --
 -- KEYS  1 stream, 2 dead-letter queue (stream), 3 parked deliveries (sorted set: id -> due)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 id, 5 count it must have, 6 name and 7 value
---       of a field of the copy, 8 journals of the group (see `journals`; '' = none)
+--       of a field of the copy, 8 journals of the group (see `journals`; '' = none), 9 the answer to its producer (see `answer`)
 -- reply done | gone | stolen; an error if the copy is not there
 --
 -- Atomicity: nothing comes between the copy and this. Where the copy failed (wrong type), the delivery is as
@@ -23,5 +23,6 @@ if not word then
   redis.pcall('ZREM', KEYS[3], ARGV[4])
   forget_held(KEYS[3], { ARGV[4] })
   forget_journal(ARGV[8], ARGV[1], ARGV[4])
+  tell(ARGV[9])
 end
 return word or 'done'
