@@ -10,6 +10,7 @@ use crate::delivery::effect;
 use crate::delivery::message;
 use crate::delivery::outcome::FaultKind;
 use crate::delivery::policy::Reason;
+use crate::delivery::reply;
 use crate::telemetry::health::Cause;
 use crate::telemetry::metrics::Metrics;
 use crate::wire::{dead_letter, death};
@@ -53,7 +54,7 @@ fn block(name: &str) -> String {
             FaultKind::ALL.map(|kind| vec![code(kind.label()), kind.meaning().into()]),
         ),
         "dead-letter-headers" => headers(&[dead_letter::HEADERS, death::HEADERS]),
-        "message-headers" => headers(&[message::HEADERS, effect::HEADERS]),
+        "message-headers" => headers(&[message::HEADERS, effect::HEADERS, reply::HEADERS]),
         _ => panic!("no block is called `{name}`"),
     }
 }

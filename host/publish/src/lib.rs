@@ -13,6 +13,7 @@
 
 mod destination;
 mod error;
+mod inbox;
 mod later;
 mod outgoing;
 mod publisher;
@@ -24,10 +25,12 @@ use hostler_redis::target::{PasswordSource, Target, TargetError, TlsFiles};
 
 pub use destination::{Channel, Destination, List, Stream};
 pub use error::{DELAY_MAX, Error, Incomplete, TTL_MAX};
+pub use hostler_core::delivery::reply::{Answer, Status};
 pub use hostler_core::wire::list::Codec;
 pub use hostler_core::wire::parts::{part, part_of};
 /// The connections that a [`Publisher`] is made of, and their errors.
 pub use hostler_redis as redis;
+pub use inbox::{AWAITED_MAX, Awaited, Inbox, WaitError};
 pub use later::Later;
 pub use outgoing::Outgoing;
 pub use publisher::{BATCH_BYTES, BATCH_MESSAGES, Batch, Publisher};

@@ -117,7 +117,7 @@ impl Outgoing {
         }
     }
 
-    fn set(&mut self, name: &'static str, value: Bytes) {
+    pub(super) fn set(&mut self, name: &'static str, value: Bytes) {
         match &mut self.fields {
             Some(fields) => {
                 let holds = |field: &[u8]| {

@@ -31,17 +31,17 @@ macro_rules! exits {
 }
 
 exits! {
-    Ok = 0, "done; invoke: ack";
+    Ok = 0, "done; invoke, publish --wait: ack";
     Failed = 1, "test: a case failed; trace: the message is not found";
     NackRequeue = 10, "invoke: nack-requeue";
-    Drop = 11, "invoke: drop";
-    Fault = 12, "invoke: fault";
+    Drop = 11, "invoke, publish --wait: drop";
+    Fault = 12, "invoke: fault; publish --wait: given up for another reason than a drop";
     Usage = 64, "usage or configuration; a file is not there";
     Component = 65, "the component cannot be run; deploy --wait: a host refused it";
     Unavailable = 69, "Redis does not answer; deploy --wait: no host takes deploys";
     Bug = 70, "a bug of hostler";
     Io = 74, "a file could not be read or written";
-    TimedOut = 75, "the time for draining was over; deploy --wait: not all hosts have decided";
+    TimedOut = 75, "the time for draining was over; deploy --wait: not all hosts have decided; publish --wait: no answer";
     Interrupted = 130, "a second Ctrl-C";
     Terminated = 143, "a second SIGTERM";
 }
@@ -227,6 +227,21 @@ impl From<publish::Error> for Failure {
     fn from(error: publish::Error) -> Self {
         match error {
             publish::Error::Redis(error) => error.into(),
+            error => Self::new(Exit::Usage, error),
+        }
+    }
+}
+
+impl From<publish::WaitError> for Failure {
+    fn from(error: publish::WaitError) -> Self {
+        use publish::WaitError;
+        match error {
+            WaitError::Publish(error) => error.into(),
+            WaitError::Redis(error) => error.into(),
+            error @ WaitError::TimedOut { .. } => Self::new(Exit::TimedOut, error)
+                .hint("it stays in its queue, and may be handled later"),
+            error @ WaitError::NoAnswers(_) => Self::new(Exit::Usage, error)
+                .hint("publish to a stream, or give `--reliable` if hosts read the list so"),
             error => Self::new(Exit::Usage, error),
         }
     }

@@ -90,6 +90,28 @@ fn text(trace: &Trace) -> String {
         }
     }
     for found in &trace.found {
+        let id = one_line(&found.id);
+        if let Some(first) = &found.correlation {
+            text.push_str(&format!("\n{id} follows from {}", one_line(first)));
+        }
+        if let Some(inbox) = &found.inbox {
+            text.push_str(&format!("\n{id} is awaited by the inbox {inbox}"));
+        }
+        for answer in &found.answers {
+            let [status, at] = [answer.status.to_owned(), time(answer.written_ms)];
+            text.push_str(&format!("\n{id} was answered at {at}: {status}"));
+            if let Some(reason) = &answer.reason {
+                text.push_str(&format!(" ({})", one_line(reason)));
+            }
+            if let Some(bytes) = answer.bytes {
+                text.push_str(&format!(
+                    ", with a reply of {}",
+                    count(bytes as u64, "byte")
+                ));
+            }
+        }
+    }
+    for found in &trace.found {
         for (queue, reason, times) in &found.history {
             let [id, queue, reason] = [&found.id, queue, reason].map(|text| one_line(text));
             let times = count(*times, "time");

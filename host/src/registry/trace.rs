@@ -16,6 +16,7 @@ use crate::delivery::declared::declared;
 use crate::delivery::effect::CORRELATION_ID;
 use crate::delivery::hold::Held;
 use crate::delivery::message::{Headers, RETRY_COUNT};
+use crate::delivery::reply::inbox;
 use crate::delivery::text::hex;
 use crate::queue::journal::{Recorded, recorded};
 use crate::queue::stream::PARKED_CONSUMER;
@@ -31,6 +32,7 @@ use crate::wire::held;
 use crate::wire::journal;
 use crate::wire::keys;
 use crate::wire::list::{self, Framing};
+use crate::wire::reply as answer;
 use crate::wire::stream;
 
 const COMMAND: &str = "trace";
@@ -40,6 +42,8 @@ const PAGE: usize = 256;
 const TOKEN_LEN: usize = 16;
 /// The most places that are returned.
 const FOUND_MAX: usize = 1_000;
+/// The most answers of an inbox that are searched, the newest ones.
+const ANSWERS_MAX: usize = 1_000;
 /// The most instances of a list that are searched.
 const INSTANCES_MAX: usize = 100;
 
@@ -80,10 +84,29 @@ pub struct Found {
     pub history: Vec<(String, String, u64)>,
     /// Its trace, if it has one.
     pub traceparent: Option<String>,
+    /// The message that it follows from, as its headers say.
+    pub correlation: Option<String>,
+    /// The inbox of the producer that waits for it.
+    pub inbox: Option<String>,
+    /// The answers to its producer that are kept.
+    pub answers: Vec<KeptAnswer>,
     /// The recorded calls of its attempts.
     pub journal: Vec<Recorded>,
     /// It follows from the message that was asked for.
     pub is_follow_up: bool,
+}
+
+/// An answer to a producer that is kept, without the value.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeptAnswer {
+    /// What became of the message.
+    pub status: &'static str,
+    /// Why it was given up.
+    pub reason: Option<String>,
+    /// The bytes of what its handler answered; `None` = it did not.
+    pub bytes: Option<usize>,
+    /// When it was written, in epoch milliseconds.
+    pub written_ms: u64,
 }
 
 impl Found {
@@ -222,6 +245,9 @@ impl Search {
                 .map(|d| (d.queue.clone(), d.reason.clone(), d.count))
                 .collect(),
             traceparent: headers.find_str("traceparent").map(str::to_owned),
+            correlation: headers.find_str(CORRELATION_ID).map(str::to_owned),
+            inbox: inbox(headers).map(str::to_owned),
+            answers: Vec::new(),
             journal: Vec::new(),
             is_follow_up: matches!(what.0, Match::FollowUp),
         });
@@ -284,8 +310,11 @@ impl Search {
                 true => Stage::Unread,
                 false => Stage::Settled,
             };
+            let inbox = inbox(headers).map_or_else(|| format!("{group}:{entry}"), str::to_owned);
+            let answers = self.answers(&queue.queue, &inbox, &what.1).await?;
             if let Some(found) = self.found(queue, &queue.queue, state, what, headers) {
                 found.entry = Some(entry.to_owned());
+                found.answers = answers;
             }
             return Ok(());
         };
@@ -325,6 +354,25 @@ impl Search {
             found.held(held);
         }
         Ok(())
+    }
+
+    /// The answers in an inbox that are about this message. Without the right to ask, the result is empty.
+    async fn answers(&self, queue: &str, inbox: &str, id: &str) -> Result<Vec<KeptAnswer>, Error> {
+        let key = keys::replies(queue, inbox);
+        let kept = match self.range(&key, "+", "-", ANSWERS_MAX).await {
+            Err(error) if error.is_missing_right() => return Ok(Vec::new()),
+            kept => kept?,
+        };
+        let kept = kept.into_iter().rev().filter_map(|(entry, fields)| {
+            let answer = answer::read(&fields).filter(|answer| answer.id == id)?;
+            Some(KeptAnswer {
+                status: answer.status.label(),
+                reason: answer.reason,
+                bytes: answer.value.map(|value| value.len()),
+                written_ms: parse_entry_id(&entry).map_or(0, |(_, ms)| ms),
+            })
+        });
+        Ok(kept.collect())
     }
 
     /// The records of a message, which holds these itself. Without the right to ask, the result is empty.
@@ -501,19 +549,20 @@ impl Search {
         let mut scan = letters.scan(filter).await?;
         while let Some(entries) = scan.next().await? {
             for entry in &entries {
-                self.dead_letter(key, entry);
+                let found = self.dead_letter(key, entry).await;
+                found.map_err(crate::dead_letter::Error::Redis)?;
             }
         }
         Ok(())
     }
 
-    fn dead_letter(&mut self, key: &str, entry: &Entry) {
+    async fn dead_letter(&mut self, key: &str, entry: &Entry) -> Result<(), Error> {
         let headers = &entry.headers;
         let there = headers.find_str(header::SOURCE_ID);
         let what = match self.matches(headers, Some(&entry.id)) {
             Some(what) => what,
             None if there == Some(self.trace.id.as_str()) => (Match::Itself, self.trace.id.clone()),
-            None => return,
+            None => return Ok(()),
         };
         let queue = Listed {
             queue: entry.source.clone().unwrap_or_default(),
@@ -523,7 +572,12 @@ impl Search {
             dead_letter: None,
             seen_ms: 0,
         };
+        let answers = match inbox(headers) {
+            Some(inbox) => self.answers(&queue.queue, inbox, &what.1).await?,
+            None => Vec::new(),
+        };
         if let Some(found) = self.found(&queue, key, Stage::Dead, what, headers) {
+            found.answers = answers;
             found.entry = Some(entry.id.clone());
             found.attempts = entry.attempts;
             found.reason.clone_from(&entry.reason);
@@ -531,6 +585,7 @@ impl Search {
             found.died_ms = Some(entry.died_ms());
             found.journal = entry.records().into_iter().map(Recorded::from).collect();
         }
+        Ok(())
     }
 }
 

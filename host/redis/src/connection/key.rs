@@ -60,6 +60,10 @@ pub(super) fn slot(cmd: &Cmd) -> Option<u16> {
             words.find(|word| word.eq_ignore_ascii_case(b"STREAMS"))?;
             words.next()
         }
+        _ if command.eq_ignore_ascii_case(b"XREAD") => {
+            words.find(|word| word.eq_ignore_ascii_case(b"STREAMS"))?;
+            words.next()
+        }
         _ => words.next(),
     };
     key.map(keys::slot_of_bytes)

@@ -17,13 +17,14 @@ use crate::cli::text::parse;
 use crate::cli::{Exit, Failure, Variables, ask_at, named, output};
 use crate::config::Collected;
 use crate::delivery::message::Headers;
-use crate::publish::{Batch, Codec, Destination, Incomplete, Outgoing, Publisher, Receipt};
+use crate::publish::{Batch, Codec, Destination, Inbox, Incomplete, Outgoing, Publisher, Receipt};
 use crate::wire::line::{self, Line};
 use crate::wire::parts;
 use crate::wire::stream;
 use crate::workbench::message;
 
 mod lines;
+mod wait;
 
 /// How many lines may wait to be sent.
 const WAITING_MAX: usize = 1024;
@@ -44,6 +45,8 @@ Examples:
     --lines --json < dead.jsonl
   hostler publish --redis redis://localhost --stream orders \\
     --body reminder --delay 1h
+  hostler publish --redis redis://localhost --stream orders \\
+    --body hello --wait 30s
   hostler publish --redis redis+cluster://n1,n2 --stream orders \\
     --key customer-7 --parts 16 --body hello
   hostler publish --redis redis://localhost --list jobs --codec json \\
@@ -71,6 +74,17 @@ pub(super) struct Args {
     /// Dead-letter the message as `expired`, if no handler has started it within this time
     #[arg(long, value_name = "DURATION", value_parser = parse::<Duration>)]
     expires_in: Option<Duration>,
+
+    /// Wait so long for what becomes of the message, and print the reply of its handler
+    ///
+    /// The exit code is 0 if its handler acknowledged it, 11 if it was dropped, 12 if it was given up for another reason, 75 if
+    /// the time is over: it may be handled later. On streams, and on lists that hosts read with `--reliable`.
+    #[arg(long, value_name = "DURATION", value_parser = parse::<Duration>, conflicts_with = "lines")]
+    wait: Option<Duration>,
+
+    /// Wait for this consumer group of the stream, not for the first that settles the message
+    #[arg(long, value_name = "GROUP", requires = "wait")]
+    group: Option<String>,
 
     /// Print a line of JSON for each message; with `--lines`, read lines of JSON
     ///
@@ -177,17 +191,28 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     }
     let headers = message::headers(args.headers);
     ask_at(&redis, "publish", async |session| {
-        let publisher = Publisher::new(&session.connector, destination);
-        // Retried only before anything is sent: a lost reply does not say whether Redis has the
-        // message.
-        session.retry(async || publisher.reach().await).await?;
-        let print = |receipts: &[Receipt]| print(receipts, args.json);
         let every = Outgoing {
             headers,
             delay: args.delay,
             expires_in: args.expires_in,
             ..Outgoing::default()
         };
+        if let (Some(within), Some(body)) = (args.wait, &body) {
+            let message = Outgoing {
+                body: body.clone(),
+                ..every
+            };
+            let inbox = Inbox::new(&session.connector, destination, args.group.as_deref())?;
+            session
+                .retry(async || inbox.publisher().reach().await)
+                .await?;
+            return wait::show(inbox.ask(&message, within).await, args.json);
+        }
+        let publisher = Publisher::new(&session.connector, destination);
+        // Retried only before anything is sent: a lost reply does not say whether Redis has the
+        // message.
+        session.retry(async || publisher.reach().await).await?;
+        let print = |receipts: &[Receipt]| print(receipts, args.json);
         match body {
             Some(body) => {
                 let receipt = publisher.publish(&Outgoing { body, ..every }).await?;
