@@ -25,6 +25,8 @@ func Secret(name string) (string, error) { return "", errElsewhere }
 
 func hold(time.Duration) error { return errElsewhere }
 
+func setReply([]byte) error { return errElsewhere }
+
 func recall(string) ([]byte, error) { return nil, errElsewhere }
 
 func remember(string, []byte) error { return errElsewhere }

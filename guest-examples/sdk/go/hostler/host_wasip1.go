@@ -23,6 +23,7 @@ import (
 	"hostler/bindings/hostler_handler_http"
 	"hostler/bindings/hostler_handler_journal"
 	"hostler/bindings/hostler_handler_publisher"
+	"hostler/bindings/hostler_handler_reply"
 	"hostler/bindings/hostler_handler_secrets"
 	types "hostler/bindings/hostler_handler_types"
 	"hostler/bindings/wasi_config_store"
@@ -197,6 +198,13 @@ func Secret(name string) (string, error) {
 
 func hold(after time.Duration) error {
 	if result := hostler_handler_flow.Hold(uint64(max(after.Milliseconds(), 0))); result.IsErr() {
+		return errors.New(result.Err())
+	}
+	return nil
+}
+
+func setReply(value []byte) error {
+	if result := hostler_handler_reply.Set(value); result.IsErr() {
 		return errors.New(result.Err())
 	}
 	return nil

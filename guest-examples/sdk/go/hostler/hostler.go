@@ -139,6 +139,19 @@ func Hold(after time.Duration) error {
 	return RetryAfter(after)
 }
 
+// Reply answers to a producer that waits, together with the ack: both happen, or neither. The answer is the value as JSON;
+// if the value is []byte, it is the answer as it is. The last answer counts.
+func Reply(value any) error {
+	answer, ok := value.([]byte)
+	if !ok {
+		var err error
+		if answer, err = json.Marshal(value); err != nil {
+			return err
+		}
+	}
+	return setReply(answer)
+}
+
 // Recall is the value that an attempt at this message has remembered last under this name, from JSON; nil if there is
 // none. It needs [grant.journal].
 func Recall[T any](name string) (*T, error) {

@@ -69,6 +69,12 @@ export const keyValue: {
  */
 export function hold(ms: number): RetryAfter;
 
+/**
+ * Answer to a producer that waits, together with the acknowledgement: both happen, or neither. Bytes and text stay as they are;
+ * everything else is JSON. The last answer counts.
+ */
+export function reply(value: unknown): void;
+
 /** The value that an attempt at this message has remembered last under this name; `undefined` = there is none. */
 export function recall<T = unknown>(name: string): T | undefined;
 

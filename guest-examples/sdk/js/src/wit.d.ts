@@ -57,6 +57,11 @@ declare module "hostler:handler/flow@1.2.0" {
   export default flow;
 }
 
+declare module "hostler:handler/reply@1.2.0" {
+  const reply: { set(value: Uint8Array): void };
+  export default reply;
+}
+
 declare module "hostler:handler/journal@1.2.0" {
   const journal: {
     recall(name: string): Uint8Array | undefined;

@@ -152,6 +152,18 @@ test("a held message comes again, and one that is not held says why", async () =
   assert.match((await foreign.handle("1")).fault, /^Uncaught Error: it was held too often/);
 });
 
+test("a reply is bytes, text or JSON, and one that is refused says why", async () => {
+  const host = (set) => ({ "hostler:handler/reply@1.2.0": { set } });
+  const source = 'import { handler, reply } from "hostler"; export default handler((body) => reply(body));';
+  const said = [];
+  const replying = await component(source, host((value) => said.push(new TextDecoder().decode(value))));
+  assert.deepEqual(await replying.handle('{"total":9.5}'), { tag: "ack" });
+  assert.deepEqual(await replying.handle('"paid"'), { tag: "ack" });
+  assert.deepEqual(said, ['{"total":9.5}', "paid"]);
+  const refused = await component(source, host(() => { throw "the reply has 70000 bytes"; }));
+  assert.match((await refused.handle("1")).fault, /the reply has 70000 bytes/);
+});
+
 test("a handler of raw WIT, and a module without a handler", async () => {
   const raw = await component('export const messageHandler = { async handle(message) { return { tag: "drop", val: message.id }; } };');
   assert.deepEqual(await raw.handle("x"), { tag: "drop", val: "1-0" });

@@ -8,7 +8,8 @@ A return acknowledges the message. An exception is a failed attempt: the message
 queue. `Drop` gives a message up, and `RetryAfter` asks for another delay.
 """
 
-from ._effects import HostError, config, hold, is_cancelled, key_value, publish, recall, remember, seconds_left, secrets
+from ._effects import HostError, config, hold, is_cancelled, key_value, publish, recall, remember, reply
+from ._effects import seconds_left, secrets
 from ._handler import Drop, Message, RetryAfter, handler
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "publish",
     "recall",
     "remember",
+    "reply",
     "seconds_left",
     "secrets",
 ]

@@ -14,6 +14,7 @@ _GRANTS = {
     "secrets": "[grant.secret]",
     "store": "[grant.config]",
     "flow": "stream, and no reliable list",
+    "reply": "stream, and no reliable list",
     "http": "[[grant.http]]",
     "journal": "[grant.journal]",
 }
@@ -105,6 +106,14 @@ def hold(seconds: float) -> RetryAfter:
     """
     _call("flow", "hold", round(seconds * 1000))
     return RetryAfter(seconds)
+
+
+def reply(value: object) -> None:
+    """Answer to a producer that waits, together with the acknowledgement: both happen, or neither.
+
+    bytes and texts are sent as they are, and everything else as JSON. The last answer counts.
+    """
+    _call("reply", "set", _bytes(value)[0])
 
 
 def recall(name: str) -> typing.Any:

@@ -40,8 +40,8 @@ def world(config: Path) -> str:
         granted = {name: value for name, value in granted.items() if name != "secret"}
     imports = "".join(f"  import {name};\n" for grant, name in INTERFACES.items() if grant in granted)
     if "stream" in settings or settings.get("reliable"):
-        # Other queues take no message back, and refuse a handler that can hold.
-        imports += "  import hostler:handler/flow@1.2.0;\n"
+        # Other queues are at most once, and refuse a handler that can hold or reply.
+        imports += "  import hostler:handler/flow@1.2.0;\n  import hostler:handler/reply@1.2.0;\n"
     return (
         "package hostler:python;\n\nworld handler {\n  include hostler:handler/handler@1.2.0;\n"
         f"{imports}}}\n{CONFIG if 'config' in granted else ''}"

@@ -87,6 +87,12 @@ def held(ms):
     published.append(ms)
 
 
+def replied(value):
+    if len(value) > 64 << 10:
+        raise Err("the reply is too large")
+    published.append(value)
+
+
 def fetch(request):
     requests.append(request)
     return answer(request) if answer else Response(200, [("content-type", b"application/json")], b'{"ok":true}')
@@ -105,6 +111,7 @@ def install(*interfaces):
             "increment": lambda key, by: by,
         },
         "flow": {"hold": held},
+        "reply": {"set": replied},
         "journal": {"recall": journal.get, "remember": journal.__setitem__},
         "store": {"get": {"region": "eu"}.get, "get_all": lambda: [("region", "eu")]},
         "delivery": {"deadline_ms": lambda: 30_000, "is_cancelled": lambda: False},

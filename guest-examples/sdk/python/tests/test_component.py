@@ -108,6 +108,18 @@ class Outcomes(unittest.TestCase):
         """)
 
 
+    def test_a_reply_is_bytes_or_text_or_json(self):
+        component("""
+            fake_host.install("reply")
+            def total(body): reply({"total": 9.5})
+            def text(body): reply("paid")
+            def large(body): reply("x" * 70_000)
+            assert run(total) == run(text) == fake_host.Outcome_Ack()
+            assert fake_host.published == [b'{"total":9.5}', b"paid"]
+            fails(large, HostError, "reply.set: the reply is too large")
+        """)
+
+
     def test_a_held_message_comes_again(self):
         component("""
             fake_host.install("flow")

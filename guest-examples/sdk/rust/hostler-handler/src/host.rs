@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::bindings::hostler::handler::{flow, journal, publisher, secrets};
+use crate::bindings::hostler::handler::{flow, journal, publisher, reply, secrets};
 use crate::bindings::wasi::config::store;
 use crate::{Error, RetryAfter};
 
@@ -103,6 +103,16 @@ pub fn hold(after: Duration) -> Error {
         Ok(()) => RetryAfter(after).into(),
         Err(why) => why.into(),
     }
+}
+
+/// Answer to a producer that waits: the value as JSON. This happens together with the ack: both happen, or neither. The last
+/// answer counts.
+///
+/// # Errors
+/// The value is no JSON, or the host refuses it: it may have 64 KiB.
+#[track_caller]
+pub fn reply(value: &impl Serialize) -> Result<(), Error> {
+    Ok(reply::set(&serde_json::to_vec(value)?)?)
 }
 
 /// Values between messages, below the prefix of `[grant.key-value]`.

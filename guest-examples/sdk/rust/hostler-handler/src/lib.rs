@@ -29,7 +29,7 @@ mod message;
 mod run;
 
 pub use error::{Drop, Error, RetryAfter};
-pub use host::{Publication, config, hold, key_value, publish, recall, remember, secret};
+pub use host::{Publication, config, hold, key_value, publish, recall, remember, reply, secret};
 pub use hostler_handler_macros::handler;
 pub use message::Message;
 #[cfg(feature = "async")]
