@@ -1,4 +1,4 @@
-"""The part of the package `redis` that the Python program of docs/producers.md uses.
+"""The part of the package `redis` that the Python programs of docs/producers.md and docs/replies.md use.
 
 Tests use this module if the package is not installed. It connects to a real server with the protocol of
 Redis. `make producers` uses the real package instead.
@@ -20,6 +20,12 @@ class Redis:
 
     def xadd(self, name, fields):
         return self._ask("XADD", name, "*", *(part for pair in fields.items() for part in pair))
+
+    def xread(self, streams, block):
+        (name, begin), = streams.items()
+        found = self._ask("XREAD", "BLOCK", block, "STREAMS", name, begin)
+        pairs = lambda fields: dict(zip(fields[::2], fields[1::2]))
+        return [[key, [(id, pairs(fields)) for id, fields in entries]] for key, entries in found]
 
     def lpush(self, name, *values):
         return self._ask("LPUSH", name, *values)

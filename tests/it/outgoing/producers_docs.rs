@@ -1,5 +1,5 @@
-//! The programs of `docs/producers.md`, taken from the page and run against a real server: the
-//! messages that they write, and the hosts that handle these messages.
+//! The programs of `docs/producers.md` and `docs/replies.md`, taken from the pages and run against a real server: the
+//! messages that they write, the hosts that handle these messages, and the answers for which they wait.
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
@@ -25,9 +25,9 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// All blocks of one language, with the address of this server.
-fn program(language: &str, server: &RedisServer) -> String {
-    let page = std::fs::read_to_string(root().join("docs/producers.md")).unwrap();
+/// All blocks of one language on a page, with the address of this server.
+fn program_of(page: &str, language: &str, server: &RedisServer) -> String {
+    let page = std::fs::read_to_string(root().join("docs").join(page)).unwrap();
     let mut program = String::new();
     for block in page.split(&format!("```{language}\n")).skip(1) {
         let (code, _) = block.split_once("```").unwrap();
@@ -37,7 +37,12 @@ fn program(language: &str, server: &RedisServer) -> String {
     program.replace("localhost:6379", &format!("127.0.0.1:{}", server.port()))
 }
 
-fn run(command: &mut Command) {
+fn program(language: &str, server: &RedisServer) -> String {
+    program_of("producers.md", language, server)
+}
+
+/// Run a program to its end. Returns what it prints.
+fn run(command: &mut Command) -> String {
     let output = command.output().expect("the program can be started");
     assert!(
         output.status.success(),
@@ -45,6 +50,7 @@ fn run(command: &mut Command) {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
+    String::from_utf8(output.stdout).unwrap()
 }
 
 fn json(body: &[u8]) -> Json {
@@ -150,10 +156,8 @@ async fn the_documented_shell_commands_work() {
     check(&server, 0, command.args(["-c", &program]).env("PATH", path)).await;
 }
 
-#[tokio::test]
-async fn the_documented_python_program_works() {
-    let server = server();
-    let program = program("python", &server);
+/// Python with this program, and the real client or that of the tests.
+fn python(program: &str) -> Command {
     let clients = std::env::var_os(CLIENTS).map(PathBuf::from);
     let mut python = match &clients {
         Some(clients) => Command::new(clients.join("venv/bin/python")),
@@ -167,7 +171,60 @@ async fn the_documented_python_program_works() {
         python.env("PYTHONPATH", root().join("tests/producers"));
     }
     python.env("PYTHONDONTWRITEBYTECODE", "1");
-    check(&server, 1, python.args(["-c", &program])).await;
+    python.args(["-c", program]);
+    python
+}
+
+#[tokio::test]
+async fn the_documented_python_program_works() {
+    let server = server();
+    let program = program("python", &server);
+    check(&server, 1, &mut python(&program)).await;
+}
+
+/// A program that waits, while a host replies to each message with its body.
+async fn waits(server: &RedisServer, mut program: Command) {
+    let handler = guest("replying").display().to_string();
+    let host = HostOptions::new(server).flag("handler", &handler);
+    let host = host.ready().await;
+    let printed = tokio::task::spawn_blocking(move || run(&mut program)).await;
+    let printed = printed.unwrap();
+    let (status, value) = printed.trim_end().split_once(' ').unwrap();
+    assert_eq!((status, json(value.as_bytes())), ("acked", json(BODY)));
+    host.drained().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_python_program_gets_its_answer() {
+    let server = server();
+    let program = program_of("replies.md", "python", &server);
+    waits(&server, python(&program)).await;
+}
+
+/// As below.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_node_and_go_programs_get_their_answers() {
+    let clients = std::env::var_os(CLIENTS).map(PathBuf::from);
+    for (language, file, words) in [
+        ("js", "node/replies.mjs", &["node", "replies.mjs"][..]),
+        ("go", "go/replies/main.go", &["go", "run", "./replies"]),
+    ] {
+        let server = server();
+        let program = program_of("replies.md", language, &server);
+        for part in ["orders", "x-reply-to", "{orders}:replies:"] {
+            assert!(program.contains(part), "{language}: no {part}");
+        }
+        let Some(clients) = &clients else {
+            continue;
+        };
+        let file = clients.join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, program).unwrap();
+        let mut command = Command::new(words[0]);
+        let folder = clients.join(if language == "go" { "go" } else { "node" });
+        command.args(&words[1..]).current_dir(folder);
+        waits(&server, command).await;
+    }
 }
 
 /// These programs need their clients, from `make producers`. Without them, the test only checks

@@ -11,6 +11,7 @@ mod e2e_load;
 mod e2e_log;
 mod e2e_outcomes;
 mod e2e_refused;
+mod e2e_reply;
 mod e2e_retention;
 pub(crate) mod e2e_sandbox;
 pub(crate) mod e2e_scene;

@@ -3,7 +3,7 @@
 //! `set-at:INDEX:KEY=VALUE`, `delete:KEY`, `increment:KEY:DELTA`, `add:KEY` (reads a number, and sets the next
 //! one), `find:KEY=VALUE` and `find:KEY` (an error unless the key has this value, or none). An error is the
 //! reason of a drop. `miss` answers nothing for its message, `hold:MS` holds it, and
-//! `hold-at:INDEX:MS` that with this index.
+//! `hold-at:INDEX:MS` that with this index; `answer:TEXT` and `answer-at:INDEX:TEXT` reply.
 
 use std::cell::Cell;
 
@@ -15,6 +15,7 @@ wit_bindgen::generate!({
         world acting {
             import hostler:handler/batch-effects@1.2.0;
             import hostler:handler/batch-flow@1.2.0;
+            import hostler:handler/batch-reply@1.2.0;
             export hostler:handler/batch-handler@1.2.0;
         }
     ",
@@ -23,16 +24,19 @@ wit_bindgen::generate!({
         "hostler:handler/types@1.2.0": script::hostler::handler::types,
         "hostler:handler/batch-effects@1.2.0": generate,
         "hostler:handler/batch-flow@1.2.0": generate,
+        "hostler:handler/batch-reply@1.2.0": generate,
     },
 });
 
-use hostler::handler::batch_flow::hold;
 use hostler::handler::batch_effects::{Outgoing, delete, get, increment, publish, set};
+use hostler::handler::batch_flow::hold;
+use hostler::handler::batch_reply;
 
 struct Acting;
 
 fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+    text.parse()
+        .unwrap_or_else(|_| panic!("`{text}` is no number"))
 }
 
 fn act(index: u32, name: &str, argument: &str) -> Option<Result<(), String>> {
@@ -56,6 +60,8 @@ fn act(index: u32, name: &str, argument: &str) -> Option<Result<(), String>> {
             let (to, body) = rest.split_once(':').unwrap_or((rest, ""));
             publish(number(first), to, body)
         }
+        "answer" => batch_reply::set(index, argument.as_bytes()),
+        "answer-at" => batch_reply::set(number(first), rest.as_bytes()),
         "hold" => hold(index, number(argument)),
         "hold-at" => hold(number(first), number(rest)),
         "set" => set_pair(index, argument),

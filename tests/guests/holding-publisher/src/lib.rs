@@ -1,4 +1,4 @@
-//! As `scripted`, and `publish:NAME:BODY` and `hold:MS`. An error is the reason of a drop; behind `try`, it goes to stdout.
+//! As `scripted`, and `publish:NAME:BODY`, `answer:TEXT` and `hold:MS`. An error is the reason of a drop; behind `try`, it goes to stdout.
 
 use script::{Message, Outcome, Step};
 
@@ -8,6 +8,7 @@ wit_bindgen::generate!({
         world holding-publisher {
             import hostler:handler/publisher@1.2.0;
             import hostler:handler/flow@1.2.0;
+            import hostler:handler/reply@1.2.0;
         }
     ",
     path: "../../../wit",
@@ -16,11 +17,13 @@ wit_bindgen::generate!({
 
 use hostler::handler::flow::hold;
 use hostler::handler::publisher::{Outgoing, publish};
+use hostler::handler::reply::set;
 
 struct HoldingPublisher;
 
 fn act(name: &str, argument: &str) -> Option<Result<(), String>> {
     match name {
+        "answer" => Some(set(argument.as_bytes())),
         "hold" => Some(hold(argument.parse().ok()?)),
         "publish" => {
             let (to, body) = argument.split_once(':')?;

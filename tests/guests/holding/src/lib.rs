@@ -32,7 +32,9 @@ impl script::Guest for Holding {
             "wait" => {
                 let (total, ms) = argument.split_once(':')?;
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-                if now.as_millis() >= u128::from(message.enqueued_ms) + total.parse::<u128>().ok()? {
+                if now.as_millis()
+                    >= u128::from(message.enqueued_ms) + total.parse::<u128>().ok()?
+                {
                     return Some(Step::Continue);
                 }
                 if let Err(why) = hold(ms.parse().ok()?) {

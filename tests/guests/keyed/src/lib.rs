@@ -25,11 +25,14 @@ use hostler::handler::publisher::{Outgoing, publish};
 struct Keyed;
 
 fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+    text.parse()
+        .unwrap_or_else(|_| panic!("`{text}` is no number"))
 }
 
 fn text(value: Option<Vec<u8>>) -> String {
-    value.map_or("none".to_owned(), |value| String::from_utf8_lossy(&value).into_owned())
+    value.map_or("none".to_owned(), |value| {
+        String::from_utf8_lossy(&value).into_owned()
+    })
 }
 
 fn act(name: &str, argument: &str) -> Option<Result<Option<String>, String>> {

@@ -33,7 +33,9 @@ pub fn lookups(count: usize, below: &str, ms: u64) -> usize {
 
 /// Sockets, not connected.
 pub fn sockets(count: usize) -> String {
-    taken(count, |_| create_tcp_socket(IpAddressFamily::Ipv4).map(forget))
+    taken(count, |_| {
+        create_tcp_socket(IpAddressFamily::Ipv4).map(forget)
+    })
 }
 
 /// Streams of the entries of the first directory, of which one is read.
@@ -97,7 +99,10 @@ pub fn unread(count: usize, scheme: &str, authority: &str, path: &str) -> String
 fn response(request: http::OutgoingRequest) -> Result<http::IncomingResponse, String> {
     let future = outgoing_handler::handle(request, None).map_err(|error| format!("{error:?}"))?;
     future.subscribe().block();
-    let response = future.get().expect("it is there").expect("for the first time");
+    let response = future
+        .get()
+        .expect("it is there")
+        .expect("for the first time");
     response.map_err(|error| format!("{error:?}"))
 }
 

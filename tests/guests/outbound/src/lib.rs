@@ -61,13 +61,18 @@ impl script::Guest for Outbound {
                     let count: usize = parts.next()?.parse().ok()?;
                     let target: Vec<_> = parts.collect();
                     for _ in 0..count {
-                        let request = standard_http::request("GET", target[0], target[1], target[2], &[]);
+                        let request =
+                            standard_http::request("GET", target[0], target[1], target[2], &[]);
                         std::mem::forget(outgoing_handler::handle(request, None));
                     }
                     Some(Step::Continue)
                 }
                 "secret" => say(format!("{:?}", secrets::get(argument))),
-                "tcp" => say(tcp(parts.next()?, parts.next()?, parts.next().unwrap_or("hello"))),
+                "tcp" => say(tcp(
+                    parts.next()?,
+                    parts.next()?,
+                    parts.next().unwrap_or("hello"),
+                )),
                 "lookup" => say(lookup(argument)),
                 "listen" => say(match TcpListener::bind("0.0.0.0:0") {
                     Ok(_) => "listening".to_owned(),
@@ -123,7 +128,9 @@ fn fetch<'a>(mut parts: impl Iterator<Item = &'a str>) -> String {
         match option.split_once('=').unwrap_or((option, "")) {
             ("h", header) => {
                 let (name, value) = header.split_once('=').unwrap_or((header, ""));
-                request.headers.push((name.to_owned(), value.as_bytes().to_vec()));
+                request
+                    .headers
+                    .push((name.to_owned(), value.as_bytes().to_vec()));
             }
             ("b", body) => request.body = Some(body.as_bytes().to_vec()),
             ("t", ms) => request.timeout_ms = ms.parse().ok(),
@@ -137,9 +144,16 @@ fn fetch<'a>(mut parts: impl Iterator<Item = &'a str>) -> String {
         Ok(response) => match shown {
             Some(name) => {
                 let header = response.headers.iter().find(|(n, _)| *n == name);
-                format!("{:?}", header.map(|(_, value)| String::from_utf8_lossy(value)))
+                format!(
+                    "{:?}",
+                    header.map(|(_, value)| String::from_utf8_lossy(value))
+                )
             }
-            None => format!("{} {}", response.status, String::from_utf8_lossy(&response.body)),
+            None => format!(
+                "{} {}",
+                response.status,
+                String::from_utf8_lossy(&response.body)
+            ),
         },
         Err(error) => format!("{error:?}"),
     }
@@ -165,7 +179,9 @@ fn tcp(host: &str, port: &str, text: &str) -> String {
     };
     writeln!(stream, "{text}").expect("the line is written");
     let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).expect("a line comes back");
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .expect("a line comes back");
     line.trim_end().to_owned()
 }
 

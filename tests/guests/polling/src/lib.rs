@@ -18,7 +18,7 @@ wit_bindgen::generate!({
 });
 
 use hostler::handler::flow::hold;
-use hostler::handler::http::{fetch, Request};
+use hostler::handler::http::{Request, fetch};
 use hostler::handler::journal::remember;
 
 struct Polling;

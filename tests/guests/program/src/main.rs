@@ -48,7 +48,9 @@ fn act(name: &str, argument: &str, input: &[u8]) {
         "err" => eprintln!("{argument}"),
         "half" => eprint!("{argument}"),
         "out" => println!("{argument}"),
-        "fill" => stdout().write_all(&vec![b'x'; number()]).expect("stdout takes it"),
+        "fill" => stdout()
+            .write_all(&vec![b'x'; number()])
+            .expect("stdout takes it"),
         "lines" => (0..number()).for_each(|n| eprintln!("line {n}")),
         "args" => eprintln!("{:?}", env::args().collect::<Vec<_>>()),
         "variable" => eprintln!("{:?}", env::var(argument).ok()),

@@ -19,7 +19,8 @@ use hostler::handler::publisher::{Outgoing, publish};
 struct Publishing;
 
 fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+    text.parse()
+        .unwrap_or_else(|_| panic!("`{text}` is no number"))
 }
 
 fn act(name: &str, argument: &str, message: &Message) -> Option<Result<(), String>> {

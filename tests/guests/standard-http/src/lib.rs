@@ -40,8 +40,12 @@ pub fn request(
         "http" => types::Scheme::Http,
         _ => types::Scheme::Https,
     };
-    request.set_scheme(Some(&scheme)).expect("the scheme is valid");
-    request.set_authority(Some(authority)).expect("the authority is valid");
+    request
+        .set_scheme(Some(&scheme))
+        .expect("the scheme is valid");
+    request
+        .set_authority(Some(authority))
+        .expect("the authority is valid");
     if request.set_path_with_query(Some(path)).is_err() {
         panic!("the path is refused");
     }
@@ -80,11 +84,16 @@ pub fn call<'a>(mut parts: impl Iterator<Item = &'a str>) -> String {
     };
     if let Some(body) = body {
         let stream = outgoing.write().expect("a body has a stream");
-        stream.blocking_write_and_flush(&body).expect("the body is written");
+        stream
+            .blocking_write_and_flush(&body)
+            .expect("the body is written");
     }
     types::OutgoingBody::finish(outgoing, None).expect("the body ends");
     response.subscribe().block();
-    let response = response.get().expect("it is there").expect("for the first time");
+    let response = response
+        .get()
+        .expect("it is there")
+        .expect("for the first time");
     let response = match response {
         Ok(response) => response,
         Err(error) => return format!("{error:?}"),

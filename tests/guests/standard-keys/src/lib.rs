@@ -17,11 +17,14 @@ struct StandardKeys;
 type Said = Result<Option<String>, String>;
 
 fn number<T: std::str::FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+    text.parse()
+        .unwrap_or_else(|_| panic!("`{text}` is no number"))
 }
 
 fn text(value: Option<Vec<u8>>) -> String {
-    value.map_or("none".to_owned(), |value| String::from_utf8_lossy(&value).into_owned())
+    value.map_or("none".to_owned(), |value| {
+        String::from_utf8_lossy(&value).into_owned()
+    })
 }
 
 fn pair(text: &str) -> (String, Vec<u8>) {
@@ -51,7 +54,10 @@ macro_rules! calls {
             match name {
                 "open" => store::open(argument).map_err(wrong).map(|_| None),
                 "get" => bucket.get(argument).map_err(wrong).map(|v| Some(text(v))),
-                "has" => bucket.exists(argument).map_err(wrong).map(|v| Some(v.to_string())),
+                "has" => bucket
+                    .exists(argument)
+                    .map_err(wrong)
+                    .map(|v| Some(v.to_string())),
                 "set" => {
                     let (key, value) = pair(argument);
                     bucket.set(&key, &value).map_err(wrong).map(|()| None)
@@ -59,14 +65,18 @@ macro_rules! calls {
                 "delete" => bucket.delete(argument).map_err(wrong).map(|()| None),
                 "sets" => {
                     let pairs: Vec<_> = argument.split('|').map(pair).collect();
-                    batch::set_many(&bucket, &pairs).map_err(wrong).map(|()| None)
+                    batch::set_many(&bucket, &pairs)
+                        .map_err(wrong)
+                        .map(|()| None)
                 }
-                "deletes" => {
-                    batch::delete_many(&bucket, &list(argument)).map_err(wrong).map(|()| None)
-                }
+                "deletes" => batch::delete_many(&bucket, &list(argument))
+                    .map_err(wrong)
+                    .map(|()| None),
                 "gets" => {
                     let found = batch::get_many(&bucket, &list(argument)).map_err(wrong)?;
-                    Ok(Some(found.into_iter().map($shown).collect::<Vec<_>>().join(" ")))
+                    Ok(Some(
+                        found.into_iter().map($shown).collect::<Vec<_>>().join(" "),
+                    ))
                 }
                 "keys" => {
                     let (mut keys, mut $next) = (Vec::new(), None);
@@ -113,20 +123,29 @@ fn swaps(name: &str, argument: &str) -> Option<Said> {
     Some(match name {
         "swap" => {
             let (key, value) = pair(argument);
-            Cas::new(&bucket, &key).map_err(wrong).and_then(|cas| match swap(cas, &value) {
-                Ok(()) => Ok(None),
-                Err(CasError::CasFailed(_)) => Err("another value".to_owned()),
-                Err(CasError::StoreError(error)) => Err(wrong(error)),
-            })
+            Cas::new(&bucket, &key)
+                .map_err(wrong)
+                .and_then(|cas| match swap(cas, &value) {
+                    Ok(()) => Ok(None),
+                    Err(CasError::CasFailed(_)) => Err("another value".to_owned()),
+                    Err(CasError::StoreError(error)) => Err(wrong(error)),
+                })
         }
-        "add" => Cas::new(&bucket, argument).map_err(wrong).and_then(|mut cas| loop {
-            let before: u64 = cas.current().map_err(wrong)?.map_or(0, |v| number(&text(Some(v))));
-            match swap(cas, (before + 1).to_string().as_bytes()) {
-                Ok(()) => return Ok(None),
-                Err(CasError::CasFailed(next)) => cas = next,
-                Err(CasError::StoreError(error)) => return Err(wrong(error)),
-            }
-        }),
+        "add" => Cas::new(&bucket, argument)
+            .map_err(wrong)
+            .and_then(|mut cas| {
+                loop {
+                    let before: u64 = cas
+                        .current()
+                        .map_err(wrong)?
+                        .map_or(0, |v| number(&text(Some(v))));
+                    match swap(cas, (before + 1).to_string().as_bytes()) {
+                        Ok(()) => return Ok(None),
+                        Err(CasError::CasFailed(next)) => cas = next,
+                        Err(CasError::StoreError(error)) => return Err(wrong(error)),
+                    }
+                }
+            }),
         "bad-cursor" => bucket.list_keys(Some("x")).map_err(wrong).map(|_| None),
         _ => return None,
     })
