@@ -41,7 +41,7 @@ exits! {
     Unavailable = 69, "Redis does not answer; deploy --wait: no host takes deploys";
     Bug = 70, "a bug of hostler";
     Io = 74, "a file could not be read or written";
-    TimedOut = 75, "the time for draining was over; deploy --wait: not all hosts have decided; publish --wait: no answer";
+    TimedOut = 75, "the time is over: for draining, deploy --wait or publish --wait";
     Interrupted = 130, "a second Ctrl-C";
     Terminated = 143, "a second SIGTERM";
 }

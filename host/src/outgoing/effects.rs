@@ -90,7 +90,7 @@ impl Source<'_> {
         let (mut acting, mut plain) = (Vec::new(), Vec::new());
         for &place in places {
             match self.writes(&settlements[place]) {
-                Ok(writes) if writes.iter().any(Write::changes) => acting.push((place, writes)),
+                Ok(writes) if writes.iter().any(Write::grows) => acting.push((place, writes)),
                 Ok(writes) => plain.push((place, writes)),
                 Err(error) => replies[place] = Some(Reply::Refused(error.to_string())),
             }
@@ -127,6 +127,7 @@ impl Source<'_> {
         let answer = self.answer(settlement).map(|packed| Write::Answer {
             packed,
             is_reply: settlement.effects().is_some(),
+            is_small: settlement.effects().is_none_or(|all| all.reply().is_none()),
         });
         let Some(effects) = settlement.effects() else {
             return Ok(answer.into_iter().collect());
@@ -288,7 +289,9 @@ fn add(write: &Write, place: usize, call: &mut Cmd) {
             let all: Vec<&[u8]> = std::iter::once(max.as_bytes()).chain(parts).collect();
             add("outbox", &all);
         }
-        Write::Answer { packed, is_reply } => {
+        Write::Answer {
+            packed, is_reply, ..
+        } => {
             add(if *is_reply { "reply" } else { "tell" }, &[packed]);
         }
         Write::Value { written, .. } => match written {

@@ -33,8 +33,13 @@ pub(crate) enum Write {
     },
     /// Set or delete a value.
     Value { key: String, written: Written },
-    /// Answer to a producer that waits ([`crate::wire::reply::pack`]). `is_reply`: a handler has acknowledged the message.
-    Answer { packed: Bytes, is_reply: bool },
+    /// Answer to a producer that waits ([`crate::wire::reply::pack`]). `is_reply`: a handler has acknowledged the message;
+    /// `is_small`: it has no value of the handler.
+    Answer {
+        packed: Bytes,
+        is_reply: bool,
+        is_small: bool,
+    },
     /// Write nothing at all unless the key still has this value.
     Expect { key: String, seen: Seen },
 }
@@ -89,8 +94,12 @@ impl Write {
         }
     }
 
-    /// Whether it changes something.
-    pub(crate) fn changes(&self) -> bool {
-        !matches!(self, Self::Expect { .. })
+    /// Whether it takes memory worth mentioning. An answer without a value takes less than the message that goes: a full
+    /// server is drained.
+    pub(crate) fn grows(&self) -> bool {
+        !matches!(
+            self,
+            Self::Expect { .. } | Self::Answer { is_small: true, .. }
+        )
     }
 }

@@ -138,6 +138,10 @@ impl Acting for Settlement {
 
     fn answer(&self, group: Option<&str>) -> Option<(String, Answer)> {
         let message = &self.claim.message;
+        // It was replayed for another group, which answers.
+        if only_group(&message.headers).is_some_and(|only| Some(only) != group) {
+            return None;
+        }
         let value = self.effects().and_then(Effects::reply);
         let inbox = match (reply::inbox(&message.headers), group) {
             (Some(inbox), _) => inbox.to_owned(),
@@ -146,10 +150,8 @@ impl Acting for Settlement {
             (None, Some(group)) => format!("{group}:{}", entry_id(self.claim.id)),
             (None, None) => message.id.to_string(),
         };
-        let is_for_others = || only_group(&message.headers).is_some_and(|only| Some(only) != group);
         let (status, why) = match &self.action {
             SettleAction::Acknowledge if self.effects.is_some() => (Status::Acked, None),
-            SettleAction::Acknowledge if is_for_others() => return None,
             SettleAction::Acknowledge => (Status::Duplicate, None),
             SettleAction::DeadLetter(why) => (Status::DeadLettered, Some(why)),
             SettleAction::Discard(why) => (Status::Discarded, Some(why)),

@@ -42,7 +42,7 @@ impl Default for Limits {
             ttl: None,
             codec: None,
             required: Vec::new(),
-            answers: false,
+            answers: true,
         }
     }
 }
@@ -80,7 +80,8 @@ impl Gate {
                 .or_else(|| expired(expires_at_ms, now_ms))
                 .map(|(reason, detail)| TurnedAway::Rejected(reason, detail))
         };
-        let is_awaited = self.limits.answers && reply::inbox(&claim.message.headers).is_some();
+        let is_awaited =
+            self.limits.answers && !is_for_others && reply::inbox(&claim.message.headers).is_some();
         Delivery {
             id: claim.id,
             origin: claim.origin,

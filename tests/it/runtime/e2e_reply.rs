@@ -21,6 +21,7 @@ on_both! {
     a_bound_is_an_error_of_the_call_and_the_last_answer_counts
     a_host_that_dies_at_any_step_answers_once
     a_lost_answer_of_the_script_answers_once
+    a_full_server_is_drained_and_keeps_replies
 }
 
 /// A host of the stream or list `orders` with this guest. Answers are kept for 30 seconds.
@@ -255,6 +256,37 @@ async fn a_lost_answer_of_the_script_answers_once(kind: Kind) {
         assert_eq!(answers(&scene.raw, id).await, [expected]);
     }
     host.drained().await;
+}
+
+/// A message goes, and its answer is smaller. A reply waits for memory, with its message.
+async fn a_full_server_is_drained_and_keeps_replies(kind: Kind) {
+    let scene = Scene::new().await;
+    let host = replying(&scene, kind, "replying").ready().await;
+    publish_to(&scene.raw, kind, "mine", "one", "sleep:3000+ack").await;
+    host.starts(1).await;
+    scene.out_of_memory(true).await;
+    eventually("it is answered", async || {
+        answers(&scene.raw, "mine").await.len() == 1
+    })
+    .await;
+    scene.out_of_memory(false).await;
+    publish_to(&scene.raw, kind, "mine", "two", "sleep:3000+answer:paid").await;
+    host.starts(2).await;
+    scene.out_of_memory(true).await;
+    eventually("it is refused", async || {
+        host.metric("hostler_settlements_refused_total") >= 2
+    })
+    .await;
+    assert_eq!(answers(&scene.raw, "mine").await.len(), 1);
+    scene.out_of_memory(false).await;
+    eventually("it is answered as well", async || {
+        answers(&scene.raw, "mine").await.len() == 2
+    })
+    .await;
+    let found = answers(&scene.raw, "mine").await;
+    assert_eq!(found[1].2.as_deref(), Some("paid"));
+    let ended = host.drained().await;
+    assert_eq!(ended.json()["attempts"], 2);
 }
 
 #[tokio::test]
@@ -542,17 +574,20 @@ async fn answers_come_through_a_failover() {
     let mut watched = Watched::start().await;
     let options = at(&watched.url(), Kind::Stream, "replying").flag("durability", "replica");
     let host = options.ready().await;
-    let inbox = inbox(&watched.url(), Kind::Stream);
+    // A replica has what is published.
+    let connector = connector(&watched.url()).durable(true);
+    let inbox = Inbox::new(&connector, orders(Kind::Stream), None).unwrap();
     let bodies: Vec<String> = (0..20).map(|n| format!("sleep:300+answer:{n}")).collect();
     let mut sent = Vec::new();
     for body in &bodies {
         let message = Outgoing::new(body.clone());
         sent.push(inbox.send(&message).await.unwrap());
     }
-    watched.raw().await.ask("WAIT 1 10000").await;
     let old = watched.primary().await;
     watched.servers[old].kill();
     watched.replaced(old).await;
+    // Settlements wait for a replica, too.
+    watched.servers[old].restart();
     let waiting = sent.into_iter().map(|sent| sent.answer(3 * PATIENCE));
     for (n, answer) in join_all(waiting).await.into_iter().enumerate() {
         let answer = answer.unwrap();

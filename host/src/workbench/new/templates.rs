@@ -128,7 +128,7 @@ pub(super) const JS_SDK: &[File] = files!("sdk/js" in "hostler/":
                 "node/util.cjs" "package.json" "runtime/entry.js" "runtime/error.js" "runtime/promise.js"
                 "runtime/quickjs.js" "runtime/random.js" "runtime/starlingmonkey.js" "runtime/text.js"
                 "src/config.js" "src/deadline.js" "src/errors.js" "src/handler.js" "src/hold.js" "src/index.d.ts" "src/index.js"
-                "src/journal.js" "src/key-value.js" "src/log.js" "src/publish.js" "src/secrets.js" "src/values.js" "src/wit.d.ts"
+                "src/journal.js" "src/key-value.js" "src/log.js" "src/publish.js" "src/reply.js" "src/secrets.js" "src/values.js" "src/wit.d.ts"
                 "wit/hostler.wit" "wit/wasi.wit");
 
 /// The files with `--with` that all languages have. Those that the language also has are added at its end.

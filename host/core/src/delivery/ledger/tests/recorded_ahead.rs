@@ -128,6 +128,7 @@ fn no_more_starts_are_recorded_ahead_than_the_prefetch_allows_and_half_begin_bef
         native: 1,
         held: 0,
         turned_away: None,
+        is_awaited: false,
         job: (),
     });
     let event = Event::DueTaken {
