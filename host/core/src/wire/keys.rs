@@ -357,6 +357,7 @@ mod tests {
             ("moved", moved(queue, "<token>")),
             ("cycle", cycle(queue)),
             ("held", held(queue, "<group>")),
+            ("replies", replies(queue, "<inbox>")),
             ("journals", journals(queue, "<group>")),
             ("journal", journal(queue, "<group>", "<id>")),
         ];
