@@ -9,9 +9,10 @@ pub const GREATEST: DeliveryId = DeliveryId(u128::MAX);
 
 /// Parse an entry's id. Returns the id and its epoch milliseconds.
 pub fn parse_entry_id(entry: &str) -> Option<(DeliveryId, u64)> {
-    let (ms, seq) = entry.split_once('-')?;
-    let ms: u64 = ms.parse().ok()?;
-    let seq: u64 = seq.parse().ok()?;
+    // Each claim has one: a search for a byte is cheaper than `split_once`.
+    let between = entry.bytes().position(|byte| byte == b'-')?;
+    let ms: u64 = entry[..between].parse().ok()?;
+    let seq: u64 = entry[between + 1..].parse().ok()?;
     Some((DeliveryId(u128::from(ms) << 64 | u128::from(seq)), ms))
 }
 

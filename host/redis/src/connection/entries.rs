@@ -206,6 +206,8 @@ struct Reading {
     at: usize,
     /// Its parts: the id first.
     parts: Vec<Range<usize>>,
+    /// What the host keeps beside the bytes of this entry and of those before it.
+    beside: usize,
     /// It is too large.
     skips: bool,
     /// How many of the next bytes are thrown away.
@@ -225,6 +227,7 @@ impl Reading {
             entries_left: 0,
             at: 0,
             parts: Vec::new(),
+            beside: 0,
             skips: false,
             ignored: 0,
             most: 0,
@@ -340,14 +343,9 @@ impl Reading {
     /// An entry that would make the reply twice as large as wanted is given up, unless it is the first: one
     /// entry is always read.
     fn skip_if_too_large(&mut self, arrived: &[u8]) {
-        let all = self.string.unwrap_or_default();
-        let all = all.saturating_add(self.entries.held() + self.at);
-        // Those of this entry that are still to come take memory as well.
-        let coming = match self.next {
-            Next::Part(left) => left,
-            _ => 0,
-        };
-        let all = all.saturating_add(beside(self.parts.len().saturating_add(coming), 1));
+        let bytes = self.entries.memory.len() + self.at;
+        let bytes = bytes.saturating_add(self.string.unwrap_or_default());
+        let all = bytes.saturating_add(self.beside);
         if !self.skips && !self.entries.counts.is_empty() && all > self.limit.saturating_mul(2) {
             self.skips = true;
             let id = self.parts.first().cloned().unwrap_or_default();
@@ -359,6 +357,9 @@ impl Reading {
 
     fn begin_parts(&mut self, count: usize, arrived: &[u8]) {
         self.next = Next::Part(count);
+        // Those that are still to come take memory as well.
+        let parts = (self.entries.parts.len() + self.parts.len()).saturating_add(count);
+        self.beside = beside(parts, self.entries.counts.len() + 1);
         // An entry without fields counts as well.
         self.skip_if_too_large(arrived);
         self.end_of_part(arrived);

@@ -99,11 +99,12 @@ impl AtLeastOnce for StreamQueue {
         let batches = self.batches(&parked, park, id, |place, call| {
             let settlement = &settlements[place];
             if let Some((keep, after)) = settlement.action.parking() {
-                let is_hold = matches!(settlement.action, SettleAction::Hold { .. });
-                call.arg(settlement.count)
-                    .arg(keep)
-                    .arg(millis_up(after))
-                    .arg(u8::from(is_hold));
+                call.arg(settlement.count).arg(keep);
+                let delay = millis_up(after);
+                match settlement.action {
+                    SettleAction::Hold { .. } => call.arg(format!("-{delay}")),
+                    _ => call.arg(delay),
+                };
             }
         });
         let link = &self.base.commands;

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use rustc_hash::FxBuildHasher;
 
@@ -210,8 +211,13 @@ impl<J> Holdings<J> {
     }
 
     pub(super) fn remove(&mut self, key: Key) -> Option<Held<J>> {
-        self.find(key)?;
-        let held = self.held.remove(&key.id)?;
+        let Entry::Occupied(entry) = self.held.entry(key.id) else {
+            return None;
+        };
+        if entry.get().generation != key.generation {
+            return None;
+        }
+        let held = entry.remove();
         self.counts.subtract(&held.state);
         self.stuck -= usize::from(held.was_refused);
         Some(held)
@@ -251,13 +257,14 @@ impl<J> Holdings<J> {
         self.is_waiting(key) && self.find(key).is_some_and(|held| held.last.is_void)
     }
 
-    pub(super) fn set(&mut self, key: Key, state: State) {
-        if let Some(held) = self.held.get_mut(&key.id) {
-            debug_assert_eq!(held.generation, key.generation);
-            self.counts.subtract(&held.state);
-            self.counts.add(&state);
-            held.state = state;
-        }
+    /// The holding is in this state now.
+    pub(super) fn set(&mut self, key: Key, state: State) -> Option<&Held<J>> {
+        let held = self.held.get_mut(&key.id)?;
+        debug_assert_eq!(held.generation, key.generation);
+        self.counts.subtract(&held.state);
+        self.counts.add(&state);
+        held.state = state;
+        Some(held)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &Held<J>)> {
@@ -315,6 +322,12 @@ fn released<J>((key, held): (Key, &Held<J>)) -> Option<(u64, Key)> {
 }
 
 impl<J> Held<J> {
+    /// Redis is asked to bring it back. Until it answers nothing else is asked about it: a repeated request may bring
+    /// back what is settled meanwhile.
+    pub(super) fn is_asked_back(&self) -> bool {
+        self.missing == Missing::Asked
+    }
+
     /// Whether its acknowledgement was refused, and is not settled yet.
     pub(super) fn waits_with_effects(&self) -> bool {
         use State::{Refused, Settling};

@@ -220,26 +220,20 @@ impl<J> Ledger<J> {
 
     /// Record a start. If there is nothing to write, confirm count and lease.
     pub(super) fn record(&mut self, key: Key, start: Start, is_ahead: bool) {
-        let Some(expect) = self.holdings.find(key).map(|held| held.counts.native) else {
+        let Some(held) = self.holdings.find(key) else {
             return;
         };
+        let expect = held.counts.native;
         let write = start.record.unwrap_or(expect);
+        if !held.is_asked_back() {
+            self.out.push(Action::Record { key, expect, write });
+        }
         let state = State::Recording {
             start,
             write,
             is_ahead,
         };
         self.holdings.set(key, state);
-        if !self.is_asked_back(key) {
-            self.out.push(Action::Record { key, expect, write });
-        }
-    }
-
-    /// Redis is asked to bring it back. Until it answers nothing else is asked about it: a repeated request may bring
-    /// back what is settled meanwhile.
-    fn is_asked_back(&self, key: Key) -> bool {
-        let held = self.holdings.find(key);
-        held.is_some_and(|held| held.missing == Missing::Asked)
     }
 
     /// Rule 12: a lease that was last confirmed this long ago may have ended since.
@@ -622,16 +616,16 @@ impl<J> Ledger<J> {
     }
 
     fn send(&mut self, key: Key, sent: Sent, tries: u32) {
-        let Some(count) = self.holdings.find(key).map(|held| held.counts.native) else {
+        let action = sent.clone();
+        let Some(held) = self.holdings.set(key, State::Settling { sent, tries }) else {
             return;
         };
-        let action = match sent.clone() {
-            Sent::Acknowledgement => Action::Acknowledge(key),
-            Sent::Settlement(action) => Action::Settle { key, count, action },
-        };
-        self.holdings.set(key, State::Settling { sent, tries });
-        if !self.is_asked_back(key) {
-            self.out.push(action);
+        if !held.is_asked_back() {
+            let count = held.counts.native;
+            self.out.push(match action {
+                Sent::Acknowledgement => Action::Acknowledge(key),
+                Sent::Settlement(action) => Action::Settle { key, count, action },
+            });
         }
     }
 
@@ -639,16 +633,14 @@ impl<J> Ledger<J> {
         let Some(held) = self.holdings.find(key) else {
             return;
         };
-        let State::Settling { sent, tries } = held.state.clone() else {
+        let State::Settling { sent, tries } = &held.state else {
             return;
         };
+        let (sent, tries) = (sent.clone(), *tries);
+        let is_repeated = held.is_unanswered;
         if sent != Sent::Acknowledgement && self.bring_back(now, key, &reply) {
             return;
         }
-        let Some(held) = self.holdings.find(key) else {
-            return;
-        };
-        let is_repeated = held.is_unanswered;
         let how = match (reply, sent) {
             (Reply::Unfit(cause), Sent::Settlement(SettleAction::Acknowledge))
                 if Rule::UnfitEffectsFail.holds() =>
@@ -687,9 +679,7 @@ impl<J> Ledger<J> {
             (Reply::Done, Sent::Settlement(action)) => Closed::Settled(action),
             // If another host had taken it over, it would be pending there. (On a stream, that host may
             // also have settled it since: only if a settlement had no answer for `min_idle`.)
-            (Reply::Gone, Sent::Settlement(action))
-                if held.is_unanswered && !self.was_trimmed(key) =>
-            {
+            (Reply::Gone, Sent::Settlement(action)) if is_repeated && !self.was_trimmed(key) => {
                 Closed::Settled(action)
             }
             (reply, _) => self.closed_by(key, reply),
@@ -709,12 +699,7 @@ impl<J> Ledger<J> {
             return;
         }
         // The delivery is settled for good, and so is a holding that came in between.
-        let successor = self
-            .holdings
-            .find_mut(key)
-            .and_then(|held| held.successor.take());
-        self.close(now, key, how);
-        if let Some(successor) = successor {
+        if let Some(successor) = self.close(now, key, how) {
             self.superseded(key, successor.0.job);
         }
         self.suspect_done(now, key);
@@ -801,19 +786,20 @@ impl<J> Ledger<J> {
         held.is_some_and(|held| held.lost == Some(Closed::Trimmed))
     }
 
-    fn close(&mut self, now: Time, key: Key, how: Closed) {
-        if let Some(held) = self.holdings.remove(key) {
-            let job = held.job;
-            let action = match &how {
-                Closed::Settled(action) => Some(action),
-                _ => None,
-            };
-            let kept = action.and_then(SettleAction::parking);
-            if how != Closed::Superseded {
-                self.note_settled(now, key.id, kept.map(|(kept, _)| kept));
-            }
-            self.out.push(Action::Closed { key, job, how });
+    /// Close a holding. Returns the claim of meanwhile.
+    fn close(&mut self, now: Time, key: Key, how: Closed) -> Option<Box<(Delivery<J>, Time)>> {
+        let held = self.holdings.remove(key)?;
+        let job = held.job;
+        let action = match &how {
+            Closed::Settled(action) => Some(action),
+            _ => None,
+        };
+        let kept = action.and_then(SettleAction::parking);
+        if how != Closed::Superseded {
+            self.note_settled(now, key.id, kept.map(|(kept, _)| kept));
         }
+        self.out.push(Action::Closed { key, job, how });
+        held.successor
     }
 
     fn superseded(&mut self, key: Key, job: J) {

@@ -4,7 +4,7 @@
 --       3 parked deliveries (sorted set: id -> due, epoch ms by this server's clock)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 number of this call, 5 consumer of parked
 --       deliveries, 6 consumer that says that not all of them are pending; then per delivery: id, count it must
---       have, count it keeps, delay in ms, whether this is a hold (0 | 1)
+--       have, count it keeps, delay in ms (below zero: this is a hold, for as long)
 -- reply one word per delivery (see `told`): done | gone | trimmed | stolen
 --
 -- A hold is counted, once: a repeat is not counted. Where another host has parked the delivery with that count, it is
@@ -12,8 +12,8 @@
 -- Atomicity: who owns what is asked for all deliveries first: that fails if the group was made again. Then
 -- the due times are written, by the only write that can fail (wrong type, out of memory).
 -- A repeat finds the delivery parked with the count to keep: done.
-local ids, keep = arguments(7, 5), arguments(9, 5)
-local words, records, written = obstacles(ids, arguments(8, 5)), { 'ZADD', KEYS[3] }, {}
+local ids, keep = arguments(7, 4), arguments(9, 4)
+local words, records, written = obstacles(ids, arguments(8, 4)), { 'ZADD', KEYS[3] }, {}
 local set = held_set(KEYS[3])
 local holds = { 'ZADD', set }
 for i, id in ipairs(ids) do
@@ -21,9 +21,10 @@ for i, id in ipairs(ids) do
   if owned and owned[2] == ARGV[5] and owned[4] == tonumber(keep[i]) then
     words[i] = 'done'
   elseif not words[i] then
-    records[#records + 1] = due_time(now + ARGV[5 * i + 5], keep[i])
+    local delay = tonumber(ARGV[4 * i + 6])
+    records[#records + 1] = due_time(now + math.abs(delay), keep[i])
     records[#records + 1] = id
-    written[id] = ARGV[5 * i + 6] == '1' and { held(set, id) } or {}
+    written[id] = delay < 0 and { held(set, id) } or {}
   end
 end
 if #records > 2 then
