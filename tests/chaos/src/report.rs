@@ -397,7 +397,10 @@ mod tests {
 
     #[test]
     fn the_page_of_reliability_has_every_mark() {
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measurements/reliability.md");
+        let page = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/measurements/reliability.md"
+        );
         let page = std::fs::read_to_string(page).unwrap();
         write(&page, &[]).unwrap();
     }
