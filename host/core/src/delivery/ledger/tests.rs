@@ -1144,7 +1144,7 @@ fn effects_that_do_not_fit_are_a_nack_at_once() {
             Action::Settle { action, .. } => match action {
                 SettleAction::Park { .. } => parks,
                 SettleAction::DeadLetter(rejection) => {
-                    !parks && rejection.detail.ends_with("does not fit: k is a list")
+                    !parks && rejection.detail.ends_with("do not fit: k is a list")
                 }
                 _ => false,
             },
