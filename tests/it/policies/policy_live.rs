@@ -354,7 +354,7 @@ async fn policies_apply_to_the_first_message_and_to_refused_settlements() {
 async fn the_documented_user_reads_policies_and_a_user_without_the_right_serves_without_them() {
     let server = RedisOptions::default()
         .user(&documented_user("hostler-orders"))
-        .user("blind on >change-me ~orders ~orders:dead ~{orders}:parked* ~{orders}:fences* ~{orders}:min-idle* ~{orders}:delayed* ~{orders}:cycle* ~{orders}:late* ~{orders}:held* +@all")
+        .user("blind on >change-me ~orders ~orders:dead ~{orders}:parked* ~{orders}:fences* ~{orders}:min-idle* ~{orders}:delayed* ~{orders}:cycle* ~{orders}:late* ~{orders}:held* ~{orders}:written* ~{orders}:acted* ~{orders}:replies* +@all")
         .start();
     let raw = server.raw().await;
     let as_user = |user: &str| {

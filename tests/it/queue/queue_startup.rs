@@ -19,9 +19,9 @@ use crate::scene::{cluster, discard, is_empty, orphaned, recorded, requeue, sett
 const COMMANDS: &str = "+info +time +script|load +evalsha +type +exists +xreadgroup +xack \
     +xpending +xclaim +xrange +xadd +xlen +xtrim +xgroup|create +xgroup|delconsumer +xinfo|groups \
     +xinfo|consumers +xinfo|stream +zadd +zrem +zscore +zcard +zrange +zrangebyscore \
-    +multi +exec +acl|whoami +acl|dryrun";
+    +multi +exec +set +getrange +pexpire +acl|whoami +acl|dryrun";
 /// The keys that it needs, as an ACL names them, and as the check names them.
-const KEYS: [(&str, &str); 9] = [
+const KEYS: [(&str, &str); 12] = [
     ("~orders", KEY),
     ("~orders:dead", DEAD),
     ("~{orders}:parked:*", PARKED),
@@ -31,6 +31,9 @@ const KEYS: [(&str, &str); 9] = [
     ("~{orders}:min-idle:*", TERMS),
     ("~{orders}:delayed", DELAYED),
     ("~{orders}:cycle", "{orders}:cycle"),
+    ("~{orders}:written:workers", "{orders}:written:workers"),
+    ("~{orders}:acted:*", "{orders}:acted:workers:h"),
+    ("~{orders}:replies:*", "{orders}:replies:i"),
 ];
 const HELD: &str = "{orders}:held:workers";
 const DELAYED: &str = "{orders}:delayed";

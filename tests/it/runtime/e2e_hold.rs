@@ -334,7 +334,7 @@ async fn a_queue_that_takes_nothing_back_refuses_a_handler_that_holds() {
         assert_eq!(ended.code, 65, "{ended:?}");
         let said = ended.stderr;
         let names_it = said.contains("hostler:handler/flow");
-        assert!(names_it && said.contains("takes no message back"), "{said}");
+        assert!(names_it && said.contains("at most once"), "{said}");
     }
 }
 
