@@ -11,7 +11,7 @@ use redis::{Cmd, Value, cmd};
 use super::{FROM_START, PARKED_CONSUMER, StreamQueue, Traits};
 use crate::delivery::hold::Held;
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
-use crate::delivery::millis::millis;
+use crate::delivery::millis::{millis, millis_up};
 use crate::queue::at_least_once::AtLeastOnce;
 use crate::queue::stream::scripts;
 use crate::queue::{Claim, Origin, Queue, Reply, SettleAction, Settlement, Taken};
@@ -175,11 +175,8 @@ impl StreamQueue {
         const COMMAND: &str = "XREADGROUP";
         let mut read = cmd(COMMAND);
         read.arg("GROUP").arg(self.group()).arg(&self.base.consumer);
-        // 0 would mean for ever.
-        read.arg("COUNT")
-            .arg(1)
-            .arg("BLOCK")
-            .arg(millis(left).max(1));
+        // Rounded up: 0 would mean for ever, and a fetch waits as long as it was told.
+        read.arg("COUNT").arg(1).arg("BLOCK").arg(millis_up(left));
         read.arg("STREAMS").arg(self.key()).arg(">");
         let reply = self.base.fetches.call_waiting(COMMAND, &read, left).await;
         let mut claims = Vec::new();

@@ -454,11 +454,11 @@ impl<J> Ledger<J> {
             if is_current {
                 self.halt(now, HaltCause::Instance, fault.detail.clone());
             }
+            // Rule 7: an isolated run ends when Redis has taken its message back.
             self.hand_back(key);
             if is_current {
                 self.give_back_waiting();
             }
-            self.suspect_done(now, key);
             return;
         }
         self.tried(now, key, &outcome, is_current);

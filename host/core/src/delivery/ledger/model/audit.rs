@@ -55,6 +55,8 @@ pub(super) struct Life {
     pub(super) outside: u32,
     /// Redis refused to take its charge back: should its host die now, then the charge is no host's fault.
     kept: bool,
+    /// Its host claimed it again before the start that the open charge is for: no hand-back lowers that count.
+    superseded: bool,
 }
 
 impl Life {
@@ -141,6 +143,13 @@ impl Audit {
         let life = &mut self.lives[entry];
         // The lease of the last charge was lost, and its host has the delivery again.
         life.wasted += u32::from(life.open.replace(host).is_some());
+        life.superseded = false;
+    }
+
+    /// A later claim replaced the holding of a host.
+    pub(super) fn superseded(&mut self, host: HostId, entry: Entry) {
+        let life = &mut self.lives[entry];
+        life.superseded = life.open == Some(host);
     }
 
     /// What an attempt read had changed before its acknowledgement: as if it had not started.
@@ -222,8 +231,11 @@ impl Audit {
         life.excused |= !is_known && (self.regrouped || life.unlisted);
     }
 
-    /// It went back with a count that says so.
-    pub(super) fn parked(&mut self, entry: Entry) {
+    /// It went back with a count that says so, or with the count that it had.
+    pub(super) fn parked(&mut self, entry: Entry, is_count_kept: bool) {
+        if std::mem::take(&mut self.lives[entry].superseded) && is_count_kept {
+            self.kept_its_charge(entry);
+        }
         self.lives[entry].open = None;
         self.lives[entry].kept = false;
     }
@@ -315,6 +327,7 @@ impl Audit {
         life.last.insert(host, attempt);
         if life.open == Some(host) {
             life.open = None;
+            life.superseded = false;
         }
         let is_new = life.numbers.insert(attempt);
         let is_twice = life.runs.iter().any(|&(other, _)| other == host);

@@ -329,6 +329,9 @@ impl World<'_> {
             }
             Action::Closed { key, job, how } => {
                 let owner = self.store.pending.get(&job).map(|p| p.owner);
+                if how == Closed::Superseded {
+                    self.audit.superseded(host, job);
+                }
                 if how == Closed::Stolen && owner == Some(Owner::Host(host)) {
                     self.audit.let_go(job);
                 }
@@ -717,11 +720,13 @@ impl World<'_> {
                             if self.calls.get(&id).is_some_and(|call| call.given_up) {
                                 self.audit.held_late(entry);
                             }
-                            self.audit.parked(entry);
+                            self.audit.parked(entry, false);
                         }
-                        SettleAction::Park { .. }
-                        | SettleAction::HandBack { .. }
-                        | SettleAction::Leave { .. } => self.audit.parked(entry),
+                        SettleAction::Park { keep, .. }
+                        | SettleAction::HandBack { keep }
+                        | SettleAction::Leave { keep } => {
+                            self.audit.parked(entry, keep == count);
+                        }
                         SettleAction::Acknowledge
                         | SettleAction::DeadLetter(_)
                         | SettleAction::Discard(_) => {}
