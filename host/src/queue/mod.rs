@@ -405,6 +405,9 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
         holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
     ) -> Result<Taken, Error>;
 
+    /// This host has let go of a delivery that it may still have: [`Queue::take_orphans`] looks for it among the own ones.
+    fn let_go(&self) {}
+
     /// The journal of a delivery. Fails on a queue that has none, here and below.
     async fn journal(&self, _claim: &Claim) -> Result<Journal, Error> {
         Err(journal::none())

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -47,14 +48,22 @@ async fn each_acked_order_has_one_charge_and_one_invoice_whichever_host_dies() {
     const ORDERS: usize = 240;
     const KILLS: usize = 4;
     let mut scene = Scene::new().await;
-    // The server charges at once, and answers a little later: hosts die between a charge and its ack.
+    // The server charges at once, and answers later: hosts die between a charge and its ack.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     let calls = Arc::<Mutex<Vec<Call>>>::default();
     let book = Arc::clone(&calls);
+    // Whether answers are held back, and how many are on their way.
+    let (holding, open) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let (held, waiting) = (Arc::clone(&holding), Arc::clone(&open));
     payments::serve(listener, CREDENTIAL, move |call| {
+        waiting.fetch_add(1, Ordering::SeqCst);
         book.lock().unwrap().push(call.clone());
         std::thread::sleep(Duration::from_millis(20));
+        while held.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        waiting.fetch_sub(1, Ordering::SeqCst);
     });
 
     let mut orders = BTreeMap::new();
@@ -93,7 +102,14 @@ async fn each_acked_order_has_one_charge_and_one_invoice_whichever_host_dies() {
             calls.lock().unwrap().len() >= kill * ORDERS / (KILLS + 2)
         })
         .await;
+        // More than two hosts have slots: so each waits for an answer.
+        holding.store(true, Ordering::SeqCst);
+        eventually("the host that dies waits for answers", async || {
+            open.load(Ordering::SeqCst) > 2 * 8
+        })
+        .await;
         hosts.pop_front().unwrap().kill().await;
+        holding.store(false, Ordering::SeqCst);
         hosts.push_back(options.ready().await);
     }
     for host in hosts {

@@ -1,6 +1,7 @@
 //! The loop on a reliable list with a native handler: drains, crashes and restarts.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hostler::queue::list::{ListOptions, ListQueue};
 use hostler::runtime::{Exit, Settings};
@@ -80,6 +81,31 @@ async fn a_drained_host_hands_back_in_order_and_without_a_charge() {
         assert_eq!(host.ended().await, Exit::Drained);
         assert!(script.starts().iter().all(|(_, attempt)| *attempt == 1));
         assert_eq!(script.starts().len(), 8);
+    }
+}
+
+/// The answer to a record comes so late that another host may have had the message: its host lets go of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_start_was_recorded_too_late_comes_again() {
+    for options in both() {
+        let scene = Scene::new().await;
+        let slow = message("slow", "sleep:1000");
+        scene.publish([message("again", "nack:0,ack"), slow]).await;
+        let script = Arc::new(Script::default());
+        let mut one_slot = quick(Some(9));
+        one_slot.ledger.concurrency = 1;
+        let host = start(&scene, options, one_slot, &script).await;
+        eventually("the slow one runs", async || script.starts_of("slow") == 1).await;
+        assert_eq!(script.starts_of("again"), 1);
+        scene.server.pause(true);
+        // The attempt ends, and the record of the next start waits for its answer.
+        let late = Instant::now() + Duration::from_secs(1) + 2 * MIN_IDLE;
+        eventually("no lease lasts", async || Instant::now() > late).await;
+        scene.server.pause(false);
+        eventually("it is handled", async || host.metrics.summary().acked == 2).await;
+        assert_eq!(script.starts_of("again"), 2);
+        assert_eq!(host.drain().await, Exit::Drained);
+        assert!(scene.list(DEAD).await.is_empty());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Hosts that die, and messages that kill them.
 
 use std::collections::BTreeSet;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fastrand::Rng;
 use hostler_tests::host::{Ended, Host, HostOptions, Line};
@@ -276,12 +276,29 @@ async fn a_paused_host_steals_nothing_back_and_settles_nothing_twice() {
     assert_eq!(other.json()["orphans_recovered"], 4);
 }
 
+/// A host with slow messages in its buffer that was paused while one of them ran: so nothing was about to start.
+async fn paused_in_an_attempt(scene: &mut Scene, options: &HostOptions) -> (Host, Vec<String>) {
+    const TAKES: Duration = Duration::from_secs(2);
+    for _ in 0..10 {
+        let (host, slow) = scene.host_with_a_buffer(options, "sleep:2000").await;
+        host.pause().await;
+        let lines = host.log();
+        let mut starts = lines.iter().filter(|line| line.start().is_some());
+        let last = starts.next_back().and_then(|line| line.text("timestamp"));
+        let last = humantime::parse_rfc3339(last.unwrap()).unwrap();
+        if last + TAKES / 2 > SystemTime::now() {
+            return (host, slow);
+        }
+        host.kill().await;
+    }
+    panic!("each attempt had ended before its host was paused");
+}
+
 #[tokio::test]
 async fn no_attempt_starts_on_an_expired_lease() {
     let mut scene = Scene::new().await;
     let options = scene.host().cap(5).flags("concurrency=1 min-idle=3s");
-    let (paused, slow) = scene.host_with_a_buffer(&options).await;
-    paused.pause().await;
+    let (paused, slow) = paused_in_an_attempt(&mut scene, &options).await;
     // Redis has now carried out the last request of the paused host.
     scene.raw.ask("PING").await;
     let held = held_by(&scene, &paused.consumer()).await;

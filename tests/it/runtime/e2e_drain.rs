@@ -14,7 +14,7 @@ const SUMMARY_OF_NOTHING: &str = r#"{"attempts":0,"acked":0,"requeued":0,"discar
 async fn drain_costs_nothing(cap: u32) {
     let mut scene = Scene::new().await;
     let options = scene.host().cap(cap).flag("concurrency", "2");
-    let (host, slow) = scene.host_with_a_buffer(&options).await;
+    let (host, slow) = scene.host_with_a_buffer(&options, "sleep:300").await;
     let consumer = host.consumer();
     let first = host.drained().await;
     // No host holds a message, and the messages that have not started have no charge.

@@ -72,7 +72,7 @@ mod measured {
 async fn a_message_in_the_buffer_keeps_its_lease() {
     let mut scene = Scene::new().await;
     let options = scene.host().cap(3).flags("min-idle=3s concurrency=1");
-    let (host, slow) = scene.host_with_a_buffer(&options).await;
+    let (host, slow) = scene.host_with_a_buffer(&options, "sleep:300").await;
     let other = options.ready().await;
     scene.emptied().await;
     let ended = [host.drain().await, other.drain().await];
@@ -92,7 +92,7 @@ async fn a_machine_that_was_suspended_starts_nothing_that_others_have() {
     let skewed = Skewed::new();
     let options = scene.host().flags("min-idle=3s concurrency=1");
     let suspendable = skewed.suspendable(options.clone());
-    let (host, slow) = scene.host_with_a_buffer(&suspendable).await;
+    let (host, slow) = scene.host_with_a_buffer(&suspendable, "sleep:300").await;
     let since = Instant::now();
     host.pause().await;
     let other = options.flag("concurrency", "20").ready().await;

@@ -65,20 +65,21 @@ impl Scene {
         ids
     }
 
-    /// A host with slow messages in its buffer, at least one of which runs; and the ids of the slow
+    /// A host with slow messages that do this in its buffer, at least one of which runs; and the ids of the slow
     /// messages. Nothing else may be in the stream. How far a host reads ahead depends on its rate,
     /// so this takes a few tries at times. It gives back what it does not start soon, and keeps one place for what is due:
     /// so at least one message waits there.
     pub(crate) async fn host_with_a_buffer(
         &mut self,
         options: &HostOptions,
+        slow: &str,
     ) -> (Host, Vec<String>) {
         for _ in 0..30 {
             self.raw.ask("DEL orders").await;
             self.published.clear();
             self.publish_all("ack", 300).await;
             // One behind the other: a host that reads a few messages ahead has had some of them in its buffer.
-            let slow = self.publish_all("sleep:300", 20).await;
+            let slow = self.publish_all(slow, 20).await;
             let host = options.ready().await;
             eventually("a slow one has started", async || {
                 slow.iter().any(|id| host.witness().starts(id) > 0)

@@ -49,7 +49,7 @@ const CASE: Case = Case {
     body: "",
     limits: |limits| {
         limits.cpu = Duration::from_secs(20);
-        limits.wall = Duration::from_secs(30);
+        limits.wall = Duration::from_secs(120);
         limits.memory = 16 << 20;
     },
     reuse: 1,
@@ -65,7 +65,7 @@ const CPU: Comes = Fault(
 const COMPUTES: Case = Case {
     limits: |limits| {
         limits.cpu = Duration::from_millis(100);
-        limits.wall = Duration::from_secs(30);
+        limits.wall = Duration::from_secs(120);
     },
     comes: CPU,
     ..CASE
@@ -176,7 +176,7 @@ const CASES: &[Case] = &[
         ],
         limits: |limits| {
             limits.cpu = Duration::from_secs(20);
-            limits.wall = Duration::from_secs(30);
+            limits.wall = Duration::from_secs(120);
         },
         ..CASE
     },
@@ -258,7 +258,7 @@ async fn each_hostile_guest_comes_to_the_same_through_each_adapter() {
 async fn what_a_guest_writes_is_bounded_and_escaped_through_each_adapter() {
     // A machine with much to do is slow.
     let limits = Limits {
-        wall: Duration::from_secs(30),
+        wall: Duration::from_secs(120),
         cpu: Duration::from_secs(20),
         ..Limits::default()
     };
@@ -362,7 +362,7 @@ async fn growing_past_the_table_limit_is_a_fault_through_each_adapter() {
 fn what_is_refused_of_a_native_handler_is_refused_of_each() {
     let settings = Settings {
         limits: Limits {
-            wall: Duration::from_secs(30),
+            wall: Duration::from_secs(120),
             cpu: Duration::from_millis(100),
             ..Limits::default()
         },

@@ -292,8 +292,8 @@ impl ListQueue {
         Ok(())
     }
 
-    /// Claim own deliveries that `holds` does not know: their reply was lost. Only a call without an
-    /// answer can leave some.
+    /// Claim own deliveries that `holds` does not know: their reply was lost, or this host let go of them. Nothing else can
+    /// leave some.
     pub(super) async fn adopt_own(
         &self,
         max: usize,

@@ -143,7 +143,7 @@ struct Issued {
     open: Vec<(u64, u64)>,
     /// The next number at some moments, oldest first.
     moments: VecDeque<(Instant, u64)>,
-    /// When a call last ended without an answer.
+    /// When a call last ended without an answer, or a delivery was let go.
     unanswered: Option<Instant>,
 }
 
@@ -214,8 +214,13 @@ impl Tokens {
         }
     }
 
-    /// Whether a call ended without an answer: then a delivery may be claimed, unknown to us. No doubt ends by itself:
-    /// see [`Tokens::settle_doubt`].
+    /// A delivery of this start may be unknown to us.
+    pub(super) fn doubt(&self) {
+        self.issued.lock().unanswered = Some(Instant::now());
+    }
+
+    /// Whether a call ended without an answer, or a delivery was let go: then a delivery may be claimed, unknown to us. No doubt
+    /// ends by itself: see [`Tokens::settle_doubt`].
     pub(super) fn is_in_doubt(&self) -> bool {
         self.issued.lock().unanswered.is_some()
     }

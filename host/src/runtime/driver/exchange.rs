@@ -9,7 +9,7 @@ use tracing::debug;
 
 use super::Driver;
 use crate::delivery::hold;
-use crate::delivery::ledger::{Action, Event, Key, Note, SettleAction, Time};
+use crate::delivery::ledger::{Action, Closed, Event, Key, Note, SettleAction, Time};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::queue::{Claim, Record, Settlement};
 use crate::runtime::handler::{Report, SlotEvent};
@@ -78,6 +78,10 @@ impl Driver {
             }
             Action::Closed { key, job, how } => {
                 self.tickets.remove(&key);
+                if how == Closed::Stolen {
+                    // The answer that says so may be this host's own doubt.
+                    self.queue.let_go();
+                }
                 self.reporter.closed(&job, how, self.ledger.policy());
             }
             Action::Note(note) => {
