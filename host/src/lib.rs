@@ -54,6 +54,7 @@ pub mod regular_file;
 pub mod rollout;
 pub mod runtime;
 pub mod sandbox;
+pub mod schedule;
 #[cfg(test)]
 mod scripts;
 pub mod telemetry;

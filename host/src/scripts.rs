@@ -15,6 +15,7 @@ fn all() -> Vec<&'static Script> {
         crate::queue::stream::scripts::ALL,
         crate::registry::scripts::ALL,
         crate::rollout::scripts::ALL,
+        crate::schedule::scripts::ALL,
         crate::key_values::scripts::ALL,
     ];
     rooms.concat()

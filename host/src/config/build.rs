@@ -28,6 +28,7 @@ impl Collected {
         self.check_keys(queue.as_ref());
         let dedup = self.check_dedup(queue.as_ref());
         let journal = self.check_journal(queue.as_ref());
+        let schedules = self.check_schedules(queue.as_ref());
         let process = self.check_process();
         let telemetry = self.check_telemetry();
         let providers = self.check_providers();
@@ -56,6 +57,7 @@ impl Collected {
             batching: self.batching(),
             dedup,
             journal,
+            schedules,
             reply_keep: self.or_default(&reply::KEEP),
             outlets: Arc::new(self.value(&grants::PUBLISH).unwrap_or_default()),
             outbox: outbox::Rules {

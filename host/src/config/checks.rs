@@ -9,8 +9,8 @@ use crate::config::collect::Collected;
 use crate::config::reach::{read_headers, read_token};
 use crate::config::setting::{Definition, Kind, Kinds};
 use crate::config::settings::{
-    self, dead_letters, dedup, failures, grants, handler, hold, process, queue, reply, swap,
-    telemetry,
+    self, dead_letters, dedup, failures, grants, handler, hold, process, queue, reply, schedule,
+    swap, telemetry,
 };
 use crate::config::{Dashboard, DeadLetter, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::DeliveryLimit;
@@ -30,6 +30,7 @@ use crate::queue::stream::Retention;
 use crate::rollout::breaker;
 use crate::rollout::canary::{self, Share};
 use crate::rollout::verify;
+use crate::schedule::{Overlap, ScheduleRule};
 use crate::telemetry::otlp;
 use crate::telemetry::otlp::dropped::Signal;
 use crate::values::{ByteSize, Value};
@@ -400,6 +401,26 @@ impl Collected {
             header: header.map(|header: String| header.to_lowercase()),
             max_ids: self.or_default::<NonZeroU64>(&dedup::DEDUP_MAX_IDS).get(),
         })
+    }
+
+    /// The schedules of the queue.
+    pub(super) fn check_schedules(&mut self, queue: Option<&QueueKind>) -> Vec<ScheduleRule> {
+        let schedules: Vec<ScheduleRule> = self.value(&schedule::SCHEDULES).unwrap_or_default();
+        let skips = schedules
+            .iter()
+            .find(|rule| rule.written.overlap == Overlap::Skip);
+        if let (Some(rule), Some(QueueKind::List { .. })) = (skips, queue) {
+            let what = format!(
+                "the schedule `{}` has `overlap = \"skip\"`, and a list has no group to look in",
+                rule.name
+            );
+            self.conflict(
+                Some(&schedule::SCHEDULES),
+                what,
+                "leave it out, or use a stream",
+            );
+        }
+        schedules
     }
 
     /// How journals are kept, if a rule asks for them.

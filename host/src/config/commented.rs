@@ -115,6 +115,7 @@ fn example_of(key: &str) -> Option<&'static str> {
             "grant.publish",
             r#"{"invoices":"stream:{orders}:invoices"}"#,
         ),
+        ("schedule", r#"{"nightly":{"cron":"30 2 * * *"}}"#),
         ("grant.key-value", r#"{"prefix":"{orders}:kv:"}"#),
         ("grant.journal", "{}"),
         ("otlp.endpoint", "http://localhost:4317"),

@@ -45,6 +45,7 @@ use crate::rollout::canary::{self, Share};
 use crate::rollout::verify;
 use crate::runtime::Batching;
 use crate::sandbox;
+use crate::schedule::ScheduleRule;
 use crate::telemetry::logging::{LogFilter, LogFormat};
 use crate::telemetry::otlp;
 use crate::wire;
@@ -123,6 +124,8 @@ pub struct Config {
     pub dedup: Option<Dedup>,
     /// How journals are kept; `None` = no rule asks for one.
     pub journal: Option<journal::Rules>,
+    /// The schedules of the queue.
+    pub schedules: Vec<ScheduleRule>,
     /// How long answers to producers are kept.
     pub reply_keep: Duration,
     /// What follows an outcome.

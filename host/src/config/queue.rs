@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::config::{Config, QueueKind, Reliable};
+use crate::publish::{Codec, Destination, List, Stream};
 use crate::queue::byte_bounds::held_max;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::kind::QueueOptions;
@@ -35,6 +36,29 @@ pub fn queue_of_type(key: &Arc<str>, holds: &str) -> (Option<&'static str>, Queu
 }
 
 impl Config {
+    /// Where the messages of schedules go; `None` = a queue of this kind has none.
+    pub fn schedule_destination(&self) -> Option<Destination> {
+        match &self.queue {
+            QueueKind::Stream { key, .. } => Some(
+                Stream::new(&**key)
+                    .body_field(self.body_field.clone())
+                    .into(),
+            ),
+            QueueKind::List {
+                key,
+                framing,
+                reliable: Some(_),
+            } => {
+                let codec = match framing {
+                    Framing::Raw => Codec::Raw,
+                    framing => framing.codec(),
+                };
+                Some(List::new(&**key).codec(codec).reliable().into())
+            }
+            QueueKind::List { reliable: None, .. } | QueueKind::Channel { .. } => None,
+        }
+    }
+
     /// The options with which a host serves the queue. The name of the host begins with `consumer`.
     pub fn queue_options(&self, consumer: &str) -> QueueOptions {
         let consumer = consumer.to_owned();
@@ -61,6 +85,7 @@ impl Config {
                 keys,
                 dedup: self.dedup.clone(),
                 journal: self.journal,
+                schedules: !self.schedules.is_empty(),
                 reply_keep: self.reply_keep,
                 dead_letter,
                 max_length: self.max_length.map(NonZeroU64::get),
@@ -85,6 +110,7 @@ impl Config {
                 keys,
                 dedup: self.dedup.clone(),
                 journal: self.journal,
+                schedules: !self.schedules.is_empty(),
                 reply_keep: self.reply_keep,
                 recovery: reliable.recovery.clone(),
                 dead_letter,

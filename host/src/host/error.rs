@@ -29,6 +29,9 @@ pub enum Error {
     /// A grant cannot be given: a file that it names cannot be read.
     #[error("the grants cannot be given: {0}")]
     Grants(String),
+    /// A schedule cannot be written: its body cannot be read.
+    #[error("the schedules cannot be written: {0}")]
+    Schedule(String),
     /// The handler's file cannot be read.
     #[error("{} {what}", path.display())]
     Unreadable {
@@ -112,9 +115,11 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Self::Start(error) if error.may_pass() => Class::Unavailable,
-            Self::Start(_) | Self::Admin(_) | Self::Grants(_) | Self::Unreadable { .. } => {
-                Class::Usage
-            }
+            Self::Start(_)
+            | Self::Admin(_)
+            | Self::Grants(_)
+            | Self::Schedule(_)
+            | Self::Unreadable { .. } => Class::Usage,
             Self::Embedded(_) => Class::Unavailable,
             Self::EmbeddedUrl(_) => Class::Bug,
             Self::Component { .. } | Self::Digest { .. } | Self::SelfTest { .. } => {
@@ -138,6 +143,7 @@ impl Error {
             }
             Self::EmbeddedUrl(_)
             | Self::Grants(_)
+            | Self::Schedule(_)
             | Self::Unreadable { .. }
             | Self::System { .. } => return None,
         };

@@ -9,6 +9,7 @@
 //! | [`serve`] | `hostler run`: all of this together, until the host drains |
 //! | [`config_watcher`] | live reload of the configuration file and of policies |
 //! | [`rollout`] | new versions of the handler: from its file, and from deploys |
+//! | `schedules` | reads the bodies of schedules; a task of the host publishes their ticks |
 //! | `listing` | keeps the queue in the list of all queues |
 //! | [`signals`], [`threads`] | how the process is stopped, and on which threads it runs |
 //! | [`supervisor`] | notifies systemd when the host is ready, stopping or stuck |
@@ -23,6 +24,7 @@ mod descriptors;
 mod error;
 mod listing;
 pub mod rollout;
+mod schedules;
 pub mod serve;
 pub mod settings;
 pub mod signals;

@@ -16,7 +16,7 @@ use crate::host::connect::{Connected, retry};
 use crate::host::rollout::Rollout;
 use crate::host::settings::{live_rules, loop_settings, queue_options};
 use crate::host::signals::{StopSignal, StopSignals};
-use crate::host::{Error, component, descriptors, listing, supervisor};
+use crate::host::{Error, component, descriptors, listing, schedules, supervisor};
 use crate::queue::kind::QueueOptions;
 use crate::queue::startup::StartError;
 use crate::queue::{Guarantee, Queue};
@@ -218,6 +218,7 @@ impl Host<'_> {
         if let Some(providers) = &config.providers {
             providers.connect(connector);
         }
+        let keeper = schedules::keeper(&config, &sources, connector, &self.metrics)?;
         let options = queue_options(&config);
         let opened = open_queue(
             &config,
@@ -268,6 +269,9 @@ impl Host<'_> {
             &config,
             self.status.clone(),
         ));
+        if let Some(keeper) = keeper {
+            self.attempts.spawn(keeper.keep());
+        }
         let metrics = &self.metrics;
         let shown = rollout.show(&config, queue.consumer(), shown, metrics, until_drained);
         let place = Place {

@@ -250,7 +250,7 @@ fn follow_up_id(key: &str, group: Option<&str>, id: &str, number: usize) -> Stri
 }
 
 /// Add a write to the arguments of a script. `place` is that of its key among the keys of the call.
-fn add(write: &Write, place: usize, call: &mut Cmd) {
+pub(crate) fn add(write: &Write, place: usize, call: &mut Cmd) {
     let mut add = |verb: &str, arguments: &[&[u8]]| {
         call.arg(verb).arg(place).arg(arguments.len());
         for argument in arguments {

@@ -14,7 +14,7 @@ pub mod dedup;
 pub(crate) mod effects;
 pub mod outbox;
 pub mod scripts;
-mod write;
+pub(crate) mod write;
 
 /// The destinations of a handler, by the names that it uses.
 pub type Outlets = Arc<BTreeMap<String, Destination>>;

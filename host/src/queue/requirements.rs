@@ -31,6 +31,7 @@ pub(super) fn stream_keys(options: &StreamOptions, is_cluster: bool) -> Vec<Key>
     if options.journal.is_some() {
         keys.push(Key::new(keys::journals(key, group), "zset", "the journals"));
     }
+    keys.extend(schedule_keys(options.schedules, key));
     keys.extend(targets(options.dead_letter.as_ref(), key, "stream"));
     keys.extend(Publishing::of(&options.outlets, key, options.outbox, is_cluster).keys());
     keys
@@ -51,6 +52,7 @@ pub(super) fn list_keys(options: &ListOptions, is_cluster: bool) -> Vec<Key> {
     }
     let recovery = options.recovery.iter();
     keys.extend(recovery.map(|r| Key::new(&r.key, "zset", "the recovery set")));
+    keys.extend(schedule_keys(options.schedules, key));
     keys.extend(targets(options.dead_letter.as_ref(), key, "list"));
     keys.extend(Publishing::of(&options.outlets, key, options.outbox, is_cluster).keys());
     keys
@@ -222,6 +224,44 @@ fn journaling(rules: Option<journal::Rules>, key: &str, group: &str, needs: &mut
     need("EVALSHA", &["0", "3", key, &index, &journal]);
 }
 
+/// Every command that schedules need.
+fn scheduling(has_schedules: bool, key: &str, needs: &mut Vec<Need>) {
+    if !has_schedules {
+        return;
+    }
+    let (hash, ticks) = (keys::schedules(key), keys::ticks(key));
+    let mut need =
+        |command: &'static str, arguments: &[&str]| needs.push(Need::new(command, arguments));
+    need("EXISTS", &[&hash]);
+    need("HGET", &[&hash, "f"]);
+    need("HMGET", &[&hash, "f"]);
+    need("HKEYS", &[&hash]);
+    need("HLEN", &[&hash]);
+    need("HSET", &[&hash, "f", "v"]);
+    need("HDEL", &[&hash, "f"]);
+    need("ZADD", &[&ticks, "1", "m"]);
+    need("ZREM", &[&ticks, "m"]);
+    need("ZSCORE", &[&ticks, "m"]);
+    need("ZCARD", &[&ticks]);
+    need("ZRANGEBYSCORE", &[&ticks, "0", "1"]);
+    // Values that carry no headers go this way.
+    let delayed = keys::delayed(key);
+    need("ZADD", &[&delayed, "1", "m"]);
+    need("TYPE", &[&delayed]);
+    need("EVALSHA", &["0", "4", &hash, &ticks, key, &delayed]);
+}
+
+/// The keys of schedules.
+fn schedule_keys(has_schedules: bool, key: &str) -> impl Iterator<Item = Key> {
+    let keys = has_schedules.then(|| {
+        [
+            Key::new(keys::schedules(key), "hash", "the schedules"),
+            Key::new(keys::ticks(key), "zset", "the ticks of schedules"),
+        ]
+    });
+    keys.into_iter().flatten()
+}
+
 /// Every command that answers to producers need.
 fn answering(key: &str, needs: &mut Vec<Need>) {
     // Producers make up the name of an inbox: any will do.
@@ -351,6 +391,7 @@ pub(super) fn stream(options: &StreamOptions, is_cluster: bool) -> Vec<Need> {
     let group = Some(&*options.group);
     deduplicating(options.dedup.as_ref(), key, group, &mut needs);
     journaling(options.journal, key, &options.group, &mut needs);
+    scheduling(options.schedules, key, &mut needs);
     needs
 }
 
@@ -424,6 +465,7 @@ pub(super) fn list(options: &ListOptions, is_cluster: bool) -> Vec<Need> {
     keeping(options.keys.as_deref(), &mut needs);
     deduplicating(options.dedup.as_ref(), key, None, &mut needs);
     journaling(options.journal, key, "", &mut needs);
+    scheduling(options.schedules, key, &mut needs);
     answering(key, &mut needs);
     needs
 }
@@ -481,6 +523,7 @@ mod tests {
             routes: Default::default(),
         });
         options.keys = Some("{orders}:kv:".into());
+        options.schedules = true;
         options.journal = Some(journal::Rules {
             bytes: 1,
             keep: Duration::from_secs(1),
@@ -504,6 +547,7 @@ mod tests {
             keys: Some("{jobs}:kv:".into()),
             dedup: options.dedup.clone(),
             journal: options.journal,
+            schedules: true,
             recovery: Some(Recovery {
                 key: "claims".to_owned(),
                 ttl: None,
@@ -523,6 +567,7 @@ mod tests {
             crate::queue::list::scripts::ALL,
             crate::outgoing::scripts::ALL,
             crate::key_values::scripts::ALL,
+            crate::schedule::scripts::ALL,
             crate::registry::scripts::ALL,
         ];
         for script in serving.concat() {

@@ -230,6 +230,17 @@ metrics! {
     /// Answers to producers, by the status of their message: of messages whose producers wait, or whose handlers reply.
     replies: Counters = Counters::by("status", &Status::ALL.map(Status::label));
 
+    /// Messages that this host has published for ticks of schedules.
+    pub schedule_ticks: Counter;
+    /// Ticks of schedules that came more than a minute late. `catch_up` says which of them were published all the same.
+    pub schedule_missed: Counter;
+    /// Ticks of schedules with `overlap = "skip"` that were skipped, because the message before was not settled.
+    pub schedule_skipped: Counter;
+    /// Schedules that this host cannot publish: it does not know their zone, or Redis refuses the message.
+    pub schedules_failing: Gauge;
+    /// For how long the oldest tick has been due that no host has published.
+    pub schedule_overdue_seconds: GaugeF64;
+
     /// Attempts that ended with a hold of their message, and are not charged.
     pub holds: Counter;
     /// Holds that a handler asked for and did not get: too many, too long, or after effects. These attempts are charged.

@@ -117,6 +117,10 @@ own_keys! {
     /// The ZSET of a queue's delayed messages, with their due times: messages published with a delay,
     /// and a reliable list's delayed deliveries.
     delayed() = "delayed";
+    /// The hash of a queue's schedules: definitions, bodies, records.
+    schedules() = "schedules";
+    /// The ZSET of the next ticks of a queue's schedules.
+    ticks() = "ticks";
     /// The hash of the versions of a queue's handler.
     versions() = "versions";
     /// The component of one version.
@@ -347,6 +351,8 @@ mod tests {
             ("instances", instances(queue)),
             ("retry", retry(queue)),
             ("delayed", delayed(queue)),
+            ("schedules", schedules(queue)),
+            ("ticks", ticks(queue)),
             ("versions", versions(queue)),
             ("version", version(queue, "<number>")),
             ("upload", upload(queue, "<token>")),

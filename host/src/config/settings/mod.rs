@@ -18,6 +18,7 @@ pub(super) mod process;
 pub(super) mod program;
 pub(super) mod queue;
 pub(super) mod reply;
+pub(super) mod schedule;
 pub(super) mod server;
 pub(super) mod swap;
 pub(super) mod telemetry;
@@ -54,7 +55,7 @@ macro_rules! section {
 use section;
 
 /// Every setting.
-pub static SECTIONS: [&Section; 16] = [
+pub static SECTIONS: [&Section; 17] = [
     &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
@@ -63,6 +64,7 @@ pub static SECTIONS: [&Section; 16] = [
     &failures::SECTION,
     &hold::SECTION,
     &reply::SECTION,
+    &schedule::SECTION,
     &dead_letters::SECTION,
     &dedup::SECTION,
     &limits::SECTION,

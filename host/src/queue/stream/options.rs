@@ -34,6 +34,8 @@ pub struct StreamOptions {
     pub dedup: Option<Dedup>,
     /// How journals are kept; `None` = no journals.
     pub journal: Option<journal::Rules>,
+    /// Whether it has schedules: then its user needs the rights for them.
+    pub schedules: bool,
     /// How long answers to producers are kept.
     pub reply_keep: Duration,
     /// Where dead letters go.
@@ -71,6 +73,7 @@ impl StreamOptions {
             keys: None,
             dedup: None,
             journal: None,
+            schedules: false,
             reply_keep: REPLY_KEEP,
             dead_letter: None,
             max_length: None,
