@@ -1,5 +1,7 @@
 //! `hostler inspect`: the state of a queue right now.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::cli::flags::{Flags, ReachQueue};
@@ -7,12 +9,13 @@ use crate::cli::live_rules::LiveRules;
 use crate::cli::named::{FoundQueue, Named, with_queue, with_queues};
 use crate::cli::session::Session;
 use crate::cli::text::duration_ms;
-use crate::cli::{Exit, Failure, Variables, output, versions};
+use crate::cli::{Exit, Failure, Variables, output, schedule as schedules, versions};
 use crate::queue::inspect::{self, Report};
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::Error;
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
+use crate::schedule::{self, ScheduleSeen};
 
 /// Show what a queue holds, which hosts serve it, and how full its dead-letter queue is
 #[derive(Debug, clap::Args)]
@@ -50,6 +53,7 @@ struct Inspected {
     dead_letter_targets: Vec<DeadLetterTarget>,
     pinned_by: Option<String>,
     hosts: Vec<HostSeen>,
+    schedules: Vec<ScheduleSeen>,
     #[serde(flatten)]
     rules: LiveRules,
 }
@@ -96,6 +100,12 @@ async fn look(session: &Session, found: FoundQueue) -> Result<Inspected, Failure
             Ok::<_, Error>((seen.unwrap_or_default(), lengths))
         })
         .await?;
+    let scheduled = schedule::Store::new(Arc::new(link), queue.name());
+    // They are shown where the user may read them.
+    let scheduled = match queue.is_at_most_once() {
+        false => schedule::seen(&scheduled).await.unwrap_or_default(),
+        true => Vec::new(),
+    };
     let max_len = dead_letter.map(|d| d.max_len.get());
     let targets = targets.into_iter().zip(lengths);
     Ok(Inspected {
@@ -112,6 +122,7 @@ async fn look(session: &Session, found: FoundQueue) -> Result<Inspected, Failure
             .collect(),
         pinned_by: seen.groups.first().map(|g| g.name.clone()),
         hosts,
+        schedules: scheduled,
         queue: seen,
         rules,
     })
@@ -167,6 +178,9 @@ fn text(report: &Inspected) -> String {
     }
     if !report.hosts.is_empty() {
         parts.push(versions::hosts_table(&report.hosts));
+    }
+    if !report.schedules.is_empty() {
+        parts.push(schedules::table(&report.schedules));
     }
     parts.push(report.rules.text());
     parts.join("\n\n")

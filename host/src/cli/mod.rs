@@ -53,6 +53,7 @@ mod resume;
 mod rollback;
 mod rolled_out;
 mod run;
+mod schedule;
 mod session;
 mod test;
 mod text;
@@ -95,6 +96,7 @@ Examples:
   hostler inspect --redis embedded orders
   hostler watch --redis embedded orders
   hostler pause --redis embedded --queue orders
+  hostler schedule list --redis embedded --queue orders
   hostler dlq peek --redis embedded orders:dead
   hostler trace --redis embedded 1700000000000-0
   hostler deploy handler.wasm --redis embedded --queue orders
@@ -133,6 +135,7 @@ commands! {
     Parts: parts,
     Pause: pause,
     Resume: resume,
+    Schedule: schedule,
     Policy: policy,
     Deploy: deploy,
     Versions: versions,

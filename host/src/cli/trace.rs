@@ -91,6 +91,12 @@ fn text(trace: &Trace) -> String {
     }
     for found in &trace.found {
         let id = one_line(&found.id);
+        if let Some((name, tick)) = &found.schedule {
+            let [name, tick] = [name, tick].map(|text| one_line(text));
+            text.push_str(&format!(
+                "\n{id} comes from the schedule {name}, tick {tick}"
+            ));
+        }
         if let Some(first) = &found.correlation {
             text.push_str(&format!("\n{id} follows from {}", one_line(first)));
         }

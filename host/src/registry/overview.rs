@@ -9,9 +9,10 @@ use crate::delivery::declared::declared;
 use crate::queue::inspect::{self, Report};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
-use crate::registry::{DEAD_LETTER, Listed, matching};
+use crate::registry::{DEAD_LETTER, Listed, ListedKind, matching};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
+use crate::schedule::{self, ScheduleSeen};
 
 /// How many queues are read at a time.
 const AT_A_TIME: usize = 32;
@@ -98,6 +99,8 @@ pub struct QueueSeen {
     pub journals: u64,
     /// Messages that their handler has held, and that are not settled.
     pub on_hold: Option<u64>,
+    /// Its schedules.
+    pub schedules: Vec<ScheduleSeen>,
     /// Attempts that ended in a second lately, on all hosts.
     pub attempts_per_second: Option<f64>,
     /// Attempts that run now.
@@ -157,7 +160,19 @@ pub async fn look(link: &Arc<Link>, queue: &Listed) -> (QueueSeen, Vec<HostSeen>
             }
         }
     };
-    let (state, trouble) = State::of(&hosts);
+    let schedules = match queue.kind {
+        ListedKind::Stream | ListedKind::List => {
+            let store = schedule::Store::new(Arc::clone(link), &queue.queue);
+            // They are shown where the user may read them.
+            schedule::seen(&store).await.unwrap_or_default()
+        }
+        ListedKind::SimpleList | ListedKind::Channel => Vec::new(),
+    };
+    let (state, mut trouble) = State::of(&hosts);
+    for one in &schedules {
+        let problem = one.problem.iter();
+        trouble.extend(problem.map(|why| format!("schedule {}: {why}", one.name)));
+    }
     let rates = hosts.iter().filter_map(|host| host.attempts_per_second);
     let seen = QueueSeen {
         queue: queue.queue.clone(),
@@ -172,6 +187,7 @@ pub async fn look(link: &Arc<Link>, queue: &Listed) -> (QueueSeen, Vec<HostSeen>
         delayed: report.delayed,
         journals: report.journals,
         on_hold: report.on_hold,
+        schedules,
         attempts_per_second: rates.reduce(|a, b| a + b),
         in_flight: hosts.iter().map(|host| host.in_flight).sum(),
         run_ms: hosts.iter().filter_map(|host| host.run_ms).reduce(f64::max),

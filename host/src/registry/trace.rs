@@ -24,6 +24,7 @@ use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
 use crate::registry::{Listed, ListedKind};
+use crate::schedule;
 use crate::wire::dead_letter as header;
 use crate::wire::decoded::message_id;
 use crate::wire::entry_id::parse_entry_id;
@@ -86,6 +87,8 @@ pub struct Found {
     pub traceparent: Option<String>,
     /// The message that it follows from, as its headers say.
     pub correlation: Option<String>,
+    /// The schedule and the tick that it came from, as its id says.
+    pub schedule: Option<(String, String)>,
     /// The inbox of the producer that waits for it.
     pub inbox: Option<String>,
     /// The answers to its producer that are kept.
@@ -225,7 +228,10 @@ impl Search {
         }
         let history = crate::wire::death::read(headers).history;
         let deaths = history.records().iter();
+        let origin = schedule::origin(&what.1);
+        let origin = origin.map(|(name, tick)| (name.to_owned(), tick.to_owned()));
         self.trace.found.push(Found {
+            schedule: origin,
             key: key.to_owned(),
             queue: queue.queue.clone(),
             group: queue.group.clone(),

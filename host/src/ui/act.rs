@@ -1,6 +1,8 @@
 //! What the page can do. The guard has checked the token; the page has asked a person, who has typed the name
 //! of what is concerned. Each action is logged.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
@@ -16,6 +18,7 @@ use crate::delivery::text::truncated;
 use crate::policies::{Policies, Scope};
 use crate::policy_change;
 use crate::rollout::store::{ChangeResult, Store};
+use crate::schedule::{self, Changed};
 
 /// The author of versions that are requested here.
 const AUTHOR: &str = "dashboard";
@@ -40,6 +43,8 @@ pub(super) struct Asked {
     setting: Option<String>,
     /// Its value; without one the setting is removed.
     value: Option<String>,
+    /// The name of a schedule.
+    schedule: Option<String>,
     /// The name of the handler to try.
     handler: Option<String>,
 }
@@ -57,7 +62,7 @@ pub(super) async fn act(
     let [on, action] = [&asked.on, &action].map(|text| truncated(text, LOGGED_MAX));
     let dead_letters = [&asked.id, &asked.reason, &asked.signature].into_iter();
     let of = dead_letters
-        .chain([&asked.setting, &asked.handler])
+        .chain([&asked.setting, &asked.schedule, &asked.handler])
         .flatten();
     let of: Vec<&str> = of.map(|t| truncated(t, LOGGED_MAX)).collect();
     let of = of.join(" ");
@@ -92,6 +97,9 @@ async fn perform(ui: &Ui, action: &str, asked: &Asked) -> Result<serde_json::Val
             let setting = asked.setting.as_deref().unwrap_or_default();
             policy(ui, queue, setting, asked.value.as_deref()).await
         }
+        "schedule-run" | "schedule-pause" | "schedule-resume" => {
+            scheduled(ui, action, asked, &token).await
+        }
         "promote" => requested(store().promote(&token, AUTHOR).await?),
         "rollback" => requested(store().roll_back(&token, AUTHOR, None).await?),
         _ => Err(Error::Missing(format!("there is no action `{action}`"))),
@@ -124,6 +132,31 @@ async fn try_one(ui: &Ui, asked: &Asked) -> Result<serde_json::Value, Error> {
         "log": verdict.lines().collect::<Vec<_>>(),
         "handler": &**candidate.digest(),
     }))
+}
+
+/// Run, pause or resume a schedule.
+async fn scheduled(
+    ui: &Ui,
+    action: &str,
+    asked: &Asked,
+    token: &str,
+) -> Result<serde_json::Value, Error> {
+    let link = ui.0.connector.link("ui").of(&asked.on);
+    let store = schedule::Store::new(Arc::new(link), &asked.on);
+    let name = asked.schedule.as_deref().unwrap_or_default();
+    let changed = match action {
+        "schedule-run" => match store.run(name, token).await? {
+            Some(_) => Changed::Done,
+            None => Changed::Unknown,
+        },
+        "schedule-pause" => store.pause(name).await?,
+        _ => store.resume(name).await?,
+    };
+    match changed {
+        Changed::Done => Ok(json!({ "schedule": name })),
+        Changed::Unknown => Err(Error::Missing("the queue has no such schedule".to_owned())),
+        Changed::Again => Err(Error::Wrong("it has just changed: try again".to_owned())),
+    }
 }
 
 fn filter(asked: &Asked) -> Filter {

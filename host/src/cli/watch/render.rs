@@ -9,7 +9,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Paragraph, Row, Table};
 
 use super::snapshot::{QueueSnapshot, QueuesSnapshot};
-use crate::cli::text::{UNKNOWN, count, duration_ms, one_line, or_dash};
+use crate::cli::text::{UNKNOWN, count, duration_ms, one_line, or_dash, time_to_seconds};
 use crate::registry::overview::{QueueSeen, State};
 
 /// The most reasons and hosts that are shown.
@@ -29,6 +29,10 @@ pub(super) fn line(queue: &QueueSnapshot) -> String {
         format!("out/s {}", per_second(queue.done_per_second)),
     ];
     words.extend(queue.in_flight.map(|running| format!("running {running}")));
+    words.extend(next_tick(queue));
+    let problems = queue.schedules.iter();
+    let problems = problems.filter_map(|one| Some((&one.name, one.problem.as_ref()?)));
+    words.extend(problems.map(|(name, why)| format!("schedule {name}: {}", one_line(why))));
     if let Some(dead) = queue.dead_letters {
         let reasons = queue.dead_by_reason.iter();
         let reasons: Vec<_> = reasons
@@ -59,6 +63,14 @@ pub(super) fn line(queue: &QueueSnapshot) -> String {
     }
     words.extend(queue.trouble.as_deref().map(one_line));
     words.join("  ")
+}
+
+/// The schedule that is due next.
+fn next_tick(queue: &QueueSnapshot) -> Option<String> {
+    let next = queue.schedules.iter();
+    let next = next.filter_map(|one| Some((*one.next_ms.first()?, &one.name)));
+    let (at, name) = next.min()?;
+    Some(format!("{name} at {}", time_to_seconds(at)))
 }
 
 /// A snapshot as a screen.
@@ -324,6 +336,7 @@ mod tests {
             added_per_second: Some(100.0),
             done_per_second: Some(98.5),
             in_flight: Some(16),
+            schedules: Vec::new(),
             consumers: 2,
             dead_letter_key: Some("orders:dead".to_owned()),
             dead_letters: Some(42),

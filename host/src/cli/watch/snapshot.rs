@@ -1,6 +1,7 @@
 //! The state of a queue and its hosts at one moment.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ use crate::redis::connection::{Connector, Link};
 use crate::registry::overview::{self, QueueSeen};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
+use crate::schedule::{self, ScheduleSeen};
 use crate::telemetry::wall_clock_ms;
 
 /// What is wrong with another answer.
@@ -46,6 +48,8 @@ pub(super) struct QueueSnapshot {
     pub(super) pending: u64,
     pub(super) oldest_pending_ms: Option<u64>,
     pub(super) delayed: u64,
+    /// Its schedules.
+    pub(super) schedules: Vec<ScheduleSeen>,
     /// Messages added per second since the last snapshot; `null` = not known.
     pub(super) added_per_second: Option<f64>,
     /// Messages settled per second since the last snapshot; `null` = not known.
@@ -152,7 +156,7 @@ struct LastCounts {
 /// Reads one snapshot after the other.
 pub(super) struct SnapshotReader {
     connector: Connector,
-    link: Link,
+    link: Arc<Link>,
     store: Store,
     /// Its dead-letter queue comes from the settings of this command; a policy may override it.
     found: FoundQueue,
@@ -166,7 +170,7 @@ impl SnapshotReader {
         hosts.truncate(HOSTS_MAX);
         Self {
             connector: session.connector.clone(),
-            link: session.link("watch"),
+            link: Arc::new(session.link("watch")),
             store: Store::new(session.link("hosts"), found.queue.name()),
             found,
             hosts,
@@ -194,6 +198,7 @@ impl SnapshotReader {
             pending: seen.pending,
             oldest_pending_ms: seen.oldest_pending_ms,
             delayed: seen.delayed,
+            schedules: self.schedules().await,
             consumers: hosts.count(),
             dead_letter_key: key.map(str::to_owned),
             dead_letters: seen.dead_letters,
@@ -212,6 +217,15 @@ impl SnapshotReader {
         self.count_reasons(&mut snapshot).await;
         self.ask_hosts(&mut snapshot, seconds).await;
         Ok(snapshot)
+    }
+
+    /// They are shown where the user may read them.
+    async fn schedules(&self) -> Vec<ScheduleSeen> {
+        if self.found.queue.is_at_most_once() {
+            return Vec::new();
+        }
+        let store = schedule::Store::new(Arc::clone(&self.link), self.found.queue.name());
+        schedule::seen(&store).await.unwrap_or_default()
     }
 
     async fn count_reasons(&mut self, snapshot: &mut QueueSnapshot) {

@@ -225,6 +225,7 @@ async function queuePage(name, group) {
       chart('run time of 99 %', course, (p) => p.run_p99_ms, ' ms'),
       chart('unread', course, (p) => p.lag, ''), chart('pending', course, (p) => p.pending, ''),
       chart('dead letters', course, (p) => p.dead, '')),
+    queue.schedules.length ? [el('h3', {}, 'Schedules'), schedules(name, queue.schedules)] : null,
     el('h3', {}, 'Hosts'),
     table('Hosts', ['host', 'ready', 'running', 'rate/s', 'version', 'from', 'canary', 'refused', 'hostler'], hosts.map((host) => [
       host.consumer, host.not_ready.length ? host.not_ready.join('; ') : host.paused ? 'paused' : 'yes', host.in_flight,
@@ -244,6 +245,19 @@ async function queuePage(name, group) {
     el('h3', {}, 'Rules that hosts follow'),
     table('Rules', ['rule', 'value', 'from', 'hosts'], ruleRows),
   ];
+}
+
+function schedules(on, all) {
+  return table('Schedules', ['schedule', 'when', 'next', 'last', 'missed', 'from', 'problem', 'actions'], all.map((one) => {
+    const of = { on, schedule: one.name };
+    return [
+      one.name, wide(`${one.cron} ${one.zone}`), wide(one.paused ? 'paused' : one.next_ms.map(time).join(', ')),
+      one.last_ms === null ? null : time(one.last_ms), one.missed, one.source, one.problem === null ? null : wide(one.problem),
+      el('td', {}, button(`Run ${one.name}`, `Publish one message of ${one.name} now.`, 'schedule-run', of), ' ',
+        one.paused ? button(`Resume ${one.name}`, 'It has ticks again, from now on.', 'schedule-resume', of)
+          : button(`Pause ${one.name}`, 'It has no ticks until it is resumed.', 'schedule-pause', of, true)),
+    ];
+  }));
 }
 
 function policyForm(name) {
@@ -355,7 +369,7 @@ async function show(isNew) {
   document.title = `${title} - hostler`;
   if (isNew) say('loading …');
   try {
-    const content = (await page()).filter(Boolean);
+    const content = (await page()).flat().filter(Boolean);
     if (mine !== turn) return;
     const focused = document.activeElement && document.activeElement.id;
     const isTyping = ['filter', 'policy-setting', 'policy-value'].includes(focused);
