@@ -98,8 +98,14 @@ impl Skewed {
     /// This host, with a clock that is wrong by `hours` hours.
     #[must_use]
     pub fn turn(&self, host: HostOptions, hours: i64) -> HostOptions {
+        self.turn_by(host, hours * 3600)
+    }
+
+    /// This host, with a clock that is wrong by `seconds` seconds.
+    #[must_use]
+    pub fn turn_by(&self, host: HostOptions, seconds: i64) -> HostOptions {
         let library = self.library.display().to_string();
         host.variable("LD_PRELOAD", &library)
-            .variable("TEST_CLOCK_SKEW", &(hours * 3600).to_string())
+            .variable("TEST_CLOCK_SKEW", &seconds.to_string())
     }
 }

@@ -30,6 +30,8 @@ mod sandbox;
 #[cfg(test)]
 mod scene;
 #[cfg(test)]
+mod schedule;
+#[cfg(test)]
 mod telemetry;
 #[cfg(test)]
 mod ui;

@@ -218,6 +218,20 @@ const LINES: &[(&str, bool)] = &[
     ("retention = \"maxlen:1_000\"", true),
     ("retention = \"maxlen:0\"", false),
     ("retention = \"all\"", false),
+    ("schedule.a = { cron = \"30 2 * * *\", catch_up = 3 }", true),
+    (
+        "schedule.a = { cron = \"@daily\", catch_up = \"none\" }",
+        true,
+    ),
+    (
+        "schedule.a = { cron = \"@daily\", catch_up = \"all\" }",
+        false,
+    ),
+    (
+        "schedule.a = { cron = \"@daily\", overlap = \"wait\" }",
+        false,
+    ),
+    ("schedule.a = { zone = \"UTC\" }", false),
     ("group_start = 0", true),
     ("group_start = \"$\"", true),
     ("group_start = 1", false),

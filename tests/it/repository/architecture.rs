@@ -26,6 +26,7 @@ const WORD_RULES: &[WordRule] = &[
             "policies",
             "rollout",
             "registry",
+            "schedule",
         ],
         why: "only `redis` and the rooms that stand on it know the client",
     },
@@ -95,6 +96,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("dead_letter", &["delivery", "wire", "redis", "calls"]),
+    (
+        "schedule",
+        &[
+            "delivery",
+            "wire",
+            "redis",
+            "publish",
+            "outgoing",
+            "telemetry",
+            "values",
+        ],
+    ),
     ("policies", &["delivery", "wire", "redis"]),
     ("components", &["delivery"]),
     ("values", &["delivery"]),
@@ -149,6 +162,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "dead_letter",
             "rollout",
             "telemetry",
+            "schedule",
         ],
     ),
     (
@@ -180,6 +194,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "telemetry",
             "trial",
             "wire",
+            "schedule",
         ],
     ),
     ("policy_change", &["redis", "policies", "config"]),
@@ -211,6 +226,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "telemetry",
             "regular_file",
             "values",
+            "schedule",
         ],
     ),
     (
@@ -234,6 +250,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "registry",
             "ui",
             "file_watch",
+            "schedule",
         ],
     ),
     (

@@ -379,6 +379,38 @@ async fn each_action_does_what_its_command_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn schedules_are_shown_run_and_paused() {
+    let scene = Scene::new(Kind::Stream).await;
+    scene
+        .raw
+        .ask("XGROUP CREATE orders workers 0 MKSTREAM")
+        .await;
+    let ui = Dashboard::start(&scene, true);
+    let url = scene.server.url();
+    let add = [
+        "schedule", "add", "nightly", "--redis", &url, "--stream", "orders",
+    ];
+    let when = ["--group", "workers", "--cron", "30 2 * * *"];
+    run(add.iter().chain(&when)).ok();
+    let shown = || ui.get("/ui/api/queue?queue=orders&group=workers")["queue"]["schedules"].clone();
+    let one = &shown()[0];
+    assert_eq!(
+        (&one["name"], &one["paused"]),
+        (&json!("nightly"), &json!(false))
+    );
+    assert_eq!(one["next_ms"].as_array().unwrap().len(), 3);
+    let named = json!({ "schedule": "nightly" });
+    assert_eq!(ui.act("schedule-pause", "orders", &named).0, 200);
+    assert_eq!(shown()[0]["paused"], json!(true));
+    assert_eq!(ui.act("schedule-resume", "orders", &named).0, 200);
+    assert_eq!(shown()[0]["paused"], json!(false));
+    assert_eq!(ui.act("schedule-run", "orders", &named).0, 200);
+    assert_eq!(scene.raw.number("ZCARD {orders}:ticks").await, 2);
+    let unknown = json!({ "schedule": "other" });
+    assert_eq!(ui.act("schedule-run", "orders", &unknown).0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dead_letter_is_tried_with_a_handler_that_the_operator_named_and_no_other() {
     let scene = Scene::new(Kind::Stream).await;
     let trapped = scene.letter("text:hello+trap", Reason::Trap).await;
