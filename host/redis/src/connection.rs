@@ -37,7 +37,7 @@ pub use discovery::Owners;
 use entries::Intake;
 pub use entries::{ENTRY_HELD, Entries, PART_HELD};
 use greeting::Greeting;
-pub use key_watch::{KeyWatch, Mark};
+pub use key_watch::{Bell, KeyWatch, Mark};
 pub use link::Link;
 use socket::{Broke, Progress, Watched};
 pub use subscribed::Subscribed;

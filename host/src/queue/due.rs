@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Taken;
-use crate::redis::connection::{Connector, KeyWatch, Mark};
+use crate::redis::connection::{Bell, Connector, KeyWatch, Mark};
 use crate::redis::error::Error;
 
 /// How long the answer of a look is believed, at most. A delivery that is due at a moment is due by the server's
@@ -28,10 +28,10 @@ struct Look {
 }
 
 impl Due {
-    /// Watch the sets of what is due later.
-    pub(super) fn begin(connector: &Connector, sets: Vec<String>) -> Self {
+    /// Watch the sets of what is due later, and the key of this bell.
+    pub(super) fn begin(connector: &Connector, sets: Vec<String>, bell: Bell) -> Self {
         Self {
-            watch: KeyWatch::begin(connector, sets),
+            watch: KeyWatch::begin(connector, sets, bell),
             last: Mutex::default(),
         }
     }

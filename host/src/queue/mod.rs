@@ -24,6 +24,7 @@ use journal::{Increment, Journal, Written};
 mod at_least_once;
 pub mod at_most_once;
 pub mod byte_bounds;
+mod cancels;
 pub mod dead_letter_queue;
 mod due;
 pub mod inspect;
@@ -442,6 +443,11 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
         _answer: Option<&[u8]>,
     ) -> Result<Written, Error> {
         Err(journal::none())
+    }
+
+    /// Wait until an operator cancels messages that hosts have: these are off the queue, whoever has them.
+    async fn cancelled(&self) -> Vec<DeliveryId> {
+        std::future::pending().await
     }
 
     /// Find the claims whose message was handled already, if duplicates are looked for. Where Redis does

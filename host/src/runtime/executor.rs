@@ -332,9 +332,18 @@ impl<H: Handler> Slot<H> {
         let ran = {
             // It is large: pinned, it is not moved.
             let run = pin!(self.handler.run(&mut self.state, call));
-            AssertUnwindSafe(run).catch_unwind().await
+            let run = AssertUnwindSafe(run).catch_unwind();
+            ticket.work.cut.unless(run).await
         };
         running.store(0, Ordering::Relaxed);
+        let Some(ran) = ran else {
+            // The state of the slot is half-changed.
+            self.state = self.handler.slot();
+            if let Some(journal) = &journal {
+                journals::end(journal, call.message, attempt, false).await;
+            }
+            return Some(SlotEvent::Ledger(Event::CutOff(ticket.work.key)));
+        };
         let report = match ran {
             Ok(report) => report,
             Err(_) => {

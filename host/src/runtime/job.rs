@@ -1,8 +1,12 @@
 //! A delivery as the driver keeps it in the ledger, and as a slot gets it.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
+use futures_util::task::AtomicWaker;
 use hostler_handover::Work;
 
 use crate::delivery::effect::Effects;
@@ -77,6 +81,8 @@ pub struct Released {
     pub looked: Time,
     /// The gate knows that its body parses.
     pub is_decoded: AtomicBool,
+    /// Cuts its attempt off.
+    pub cut: Cut,
 }
 
 impl Released {
@@ -88,7 +94,39 @@ impl Released {
             expires_at_ms: job.expires_at_ms,
             looked: job.looked,
             is_decoded: AtomicBool::new(false),
+            cut: Cut::default(),
         }
+    }
+}
+
+/// Cuts an attempt off. An attempt that needs one poll costs nothing more.
+#[derive(Debug, Default)]
+pub struct Cut {
+    is_cut: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Cut {
+    /// Cut it off, if it runs.
+    pub fn off(&self) {
+        self.is_cut.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Run it; `None` = it was cut off, and is dropped.
+    pub async fn unless<T>(&self, run: impl Future<Output = T>) -> Option<T> {
+        let mut run = pin!(run);
+        poll_fn(|context| {
+            if let Poll::Ready(done) = run.as_mut().poll(context) {
+                return Poll::Ready(Some(done));
+            }
+            self.waker.register(context.waker());
+            match self.is_cut.load(Ordering::Acquire) {
+                true => Poll::Ready(None),
+                false => Poll::Pending,
+            }
+        })
+        .await
     }
 }
 

@@ -11,7 +11,7 @@ use crate::delivery::ledger::{
 use crate::delivery::message::Message;
 use crate::delivery::millis::millis;
 use crate::delivery::outcome::{FaultKind, Outcome};
-use crate::delivery::policy::{Disposition, Policy};
+use crate::delivery::policy::{Disposition, Policy, Reason, Rejection};
 use crate::delivery::reply;
 use crate::delivery::text::printable;
 use crate::delivery::trace::Trace;
@@ -286,6 +286,14 @@ impl Reporter {
                 job,
                 "no longer pending: it was settled elsewhere, or went with a deleted consumer",
             ),
+            Closed::Cancelled => {
+                let attempts = job.claim.native;
+                if let Some(suppressed) = self.message_line("cancelled") {
+                    line!(info, attempts, suppressed, "cancelled by an operator");
+                }
+                let cancelled = Rejection::new(Reason::Cancelled, String::new(), attempts, false);
+                self.metrics.disposition(&Disposition::Discard(cancelled));
+            }
             Closed::Trimmed => self.count(
                 &self.metrics.trimmed_pending,
                 "trimmed",

@@ -69,6 +69,8 @@ declared! {
         Expired = "expired",
         /// The queue held more than `queue.max_length` unread messages, and this was the oldest.
         MaxLen = "maxlen",
+        /// An operator has cancelled it. Only a route of `dead_letter.routes` keeps a copy.
+        Cancelled = "cancelled",
     }
 }
 
@@ -242,7 +244,7 @@ impl Policy {
     pub fn is_lost(&self, reason: Reason) -> bool {
         let is_said = matches!(
             reason,
-            Reason::Dropped | Reason::MaxDeliveries | Reason::Expired
+            Reason::Dropped | Reason::MaxDeliveries | Reason::Expired | Reason::Cancelled
         );
         !self.has_dead_letter && !is_said && !self.dead_letters.discarded.contains(reason)
     }
@@ -300,7 +302,8 @@ impl Policy {
 }
 
 impl Rejection {
-    fn new(reason: Reason, mut detail: String, attempts: u32, handled: bool) -> Self {
+    /// A rejection of a message; `handled` as in the field.
+    pub fn new(reason: Reason, mut detail: String, attempts: u32, handled: bool) -> Self {
         truncate_utf8(&mut detail, DETAIL_MAX);
         Self {
             reason,

@@ -99,6 +99,9 @@ pub(crate) enum Rule {
     /// 35: a message that leaves its queue takes its journal along.
     #[cfg(test)]
     ExitsTakeTheJournal,
+    /// 36: a cancelled delivery that a host has is noted, so that the host does not bring it back (`cancel.lua`).
+    #[cfg(test)]
+    CancelsAreNoted,
     /// 30: when attempts become slow, messages that a host does not start soon go back.
     ExcessGoesBack,
     /// 19: deliveries that were parked in an earlier group are parked again.

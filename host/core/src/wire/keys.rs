@@ -93,6 +93,8 @@ own_keys! {
     written(group) = "written";
     /// The ZSET of the deliveries of one group that were acknowledged when they were another host's, with the times.
     late(group) = "late";
+    /// The ZSET of the deliveries of one group that an operator has cancelled, with the times. `group` is empty for a list.
+    cancelled(group) = "cancelled";
     /// The ZSET of the journals of one group, by message, with the times when they were last written. `group` is empty for a list.
     journals(group) = "journals";
     /// The hash of the records of one message. `group` is empty for a list.
@@ -336,6 +338,7 @@ mod tests {
             ("acted", acted(queue, "<group>", "<consumer>")),
             ("written", written(queue, "<group>")),
             ("late", late(queue, "<group>")),
+            ("cancelled", cancelled(queue, "<group>")),
             ("min_idle", min_idle(queue, Some("<group>"))),
             ("min_idle", min_idle(queue, None)),
             ("processing", processing(queue, "<instance>")),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, PushInfo, PushKind, cmd};
+use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -36,6 +36,15 @@ pub struct KeyWatch {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Mark(u64);
 
+/// A key of the same slot whose changes are told at once, and apart from those of the others.
+#[derive(Clone, Debug)]
+pub struct Bell {
+    /// The key.
+    pub key: String,
+    /// Woken after a change, and when the watch begins, or begins again.
+    pub rung: Arc<Notify>,
+}
+
 #[derive(Debug, Default)]
 struct Changes {
     /// Changes so far, and losses of the connection.
@@ -52,10 +61,11 @@ impl Changes {
 
 impl KeyWatch {
     /// Watch these keys, which are in one slot.
-    pub fn begin(connector: &Connector, keys: Vec<String>) -> Self {
+    pub fn begin(connector: &Connector, mut keys: Vec<String>, bell: Bell) -> Self {
         let changes = Arc::<Changes>::default();
         let mut task = JoinSet::new();
-        task.spawn(keep(connector.clone(), keys, Arc::clone(&changes)));
+        keys.push(bell.key.clone());
+        task.spawn(keep(connector.clone(), keys, bell, Arc::clone(&changes)));
         Self { changes, task }
     }
 
@@ -73,9 +83,21 @@ impl KeyWatch {
     }
 }
 
-async fn keep(connector: Connector, keys: Vec<String>, changes: Arc<Changes>) {
+impl Bell {
+    /// Whether this says that its key has changed, and no other one.
+    fn is_alone_in(&self, push: &PushInfo) -> bool {
+        let [Value::Array(keys)] = &push.data[..] else {
+            return false;
+        };
+        let is_key =
+            |key: &Value| matches!(key, Value::BulkString(key) if *key == self.key.as_bytes());
+        push.kind == PushKind::Invalidate && !keys.is_empty() && keys.iter().all(is_key)
+    }
+}
+
+async fn keep(connector: Connector, keys: Vec<String>, bell: Bell, changes: Arc<Changes>) {
     loop {
-        let lost = watch(&connector, &keys, &changes).await;
+        let lost = watch(&connector, &keys, &bell, &changes).await;
         changes.changed();
         match lost {
             Err(error) if error.class() == Class::Configuration => {
@@ -94,15 +116,20 @@ async fn keep(connector: Connector, keys: Vec<String>, changes: Arc<Changes>) {
 async fn watch(
     connector: &Connector,
     keys: &[String],
+    bell: &Bell,
     changes: &Arc<Changes>,
 ) -> Result<(), Error> {
     let slot = keys.first().map(|key| keys::slot(key));
     let node = connector.node_of(slot).await?;
     let news = Arc::new(Notify::new());
     let (noted, told) = (Arc::clone(changes), Arc::clone(&news));
+    let rung = bell.clone();
     let inbox = move |push: PushInfo| {
         if matches!(push.kind, PushKind::Invalidate | PushKind::Disconnection) {
-            noted.changed();
+            match rung.is_alone_in(&push) {
+                true => rung.rung.notify_one(),
+                false => noted.changed(),
+            }
             told.notify_one();
         }
         Ok::<(), ()>(())
@@ -129,6 +156,8 @@ async fn watch(
         ask("CLIENT TRACKING", &tracking).await?;
         let mut read = cmd("EXISTS");
         read.arg(keys);
+        ask("EXISTS", &read).await?;
+        bell.rung.notify_one();
         loop {
             let before = changes.count.load(Ordering::Acquire);
             ask("EXISTS", &read).await?;

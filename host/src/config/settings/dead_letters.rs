@@ -20,7 +20,7 @@ section! { "Dead letters";
         );
 
     /// Other destinations by reason: `timeout=orders:slow, dropped=discard`. All other reasons go to
-    /// `dead_letter.key`. `discard` loses the message and counts it. Without `dead_letter.key`, a route can
+    /// `dead_letter.key`, except `cancelled`, of which nothing is kept without a route. `discard` loses the message and counts it. Without `dead_letter.key`, a route can
     /// only be `discard`.
     DEAD_LETTER_ROUTES: RouteTable = ("dead_letter.routes", "ROUTES")
         .live()

@@ -21,6 +21,7 @@ use crate::outgoing::dedup::{Dedup, Marks};
 use crate::outgoing::effects::{self, Source};
 use crate::outgoing::outbox::{self, Outboxes};
 use crate::queue::byte_bounds::ByteBounds;
+use crate::queue::cancels::Cancels;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::due::Due;
 use crate::queue::interruption::Interruption;
@@ -71,6 +72,7 @@ pub(super) struct Base {
     pub(super) acts: Acts,
     /// Looks for what is due.
     pub(super) due: Due,
+    pub(super) cancels: Cancels,
     counts: dead_letters::Counts,
     overflow: overflow::Overflow,
     /// Where the next orphan scan begins.
@@ -112,6 +114,7 @@ impl Base {
         held_max: usize,
         rules: Rules,
         (outlets, dedup, reply_keep): (Outlets, Option<Dedup>, Duration),
+        cancelled: String,
         terms: impl FnOnce(&str) -> Terms,
     ) -> Self {
         let consumer = unique_name(consumer);
@@ -130,6 +133,7 @@ impl Base {
             reply_keep,
             acts: Acts::default(),
             due: Due::default(),
+            cancels: Cancels::new(cancelled),
             counts: dead_letters::Counts::default(),
             overflow: overflow::Overflow::default(),
             rotation: AtomicUsize::new(0),

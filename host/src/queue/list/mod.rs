@@ -121,12 +121,21 @@ impl ListQueue {
         let effects = (outlets, dedup, options.reply_keep);
         let rules = options.rules();
         let place = (&connector, options.key.as_str());
-        let base = Base::new(place, consumer, held_max, rules, effects, |host| {
-            let key = options.key.as_str();
-            let recovery = options.recovery.as_ref().map(|r| &*r.key);
-            let terms = keys::min_idle(key, None);
-            Terms::new(terms, (key, host), options.min_idle, recovery)
-        });
+        let cancelled = keys::cancelled(&options.key, "");
+        let base = Base::new(
+            place,
+            consumer,
+            held_max,
+            rules,
+            effects,
+            cancelled,
+            |host| {
+                let key = options.key.as_str();
+                let recovery = options.recovery.as_ref().map(|r| &*r.key);
+                let terms = keys::min_idle(key, None);
+                Terms::new(terms, (key, host), options.min_idle, recovery)
+            },
+        );
         let (key, instance) = (&options.key, &base.consumer);
         let mut queue = Self {
             values: Values {
@@ -164,7 +173,8 @@ impl ListQueue {
         };
         let joined = joined.await;
         joined.map_err(|error| StartError::from_error(error, &queue.options.key))?;
-        queue.base.due = Due::begin(&connector, vec![queue.keys.delayed.clone()]);
+        let bell = queue.base.cancels.begin(queue.base.time.now_ms());
+        queue.base.due = Due::begin(&connector, vec![queue.keys.delayed.clone()], bell);
         let (key, rules) = (&queue.options.key, queue.options.outbox);
         let opened = queue.base.open_outboxes(&connector, key, rules).await;
         opened.map_err(|error| StartError::from_error(error, key))?;
@@ -533,6 +543,12 @@ impl Queue for ListQueue {
         let journals = self.journals.as_ref().ok_or_else(journal::none)?;
         let id = journal_of(claim);
         journals.answer(&id, number, intent, answer).await
+    }
+
+    async fn cancelled(&self) -> Vec<DeliveryId> {
+        let base = &self.base;
+        let id = |note: &Bytes| Some(DeliveryId(u128::from_be_bytes(note[..].try_into().ok()?)));
+        base.cancels.next(&base.commands, id).await
     }
 
     fn finds_duplicates(&self) -> bool {

@@ -209,6 +209,7 @@ impl StreamQueue {
                 options.dedup.clone(),
                 options.reply_keep,
             ),
+            keys::cancelled(&options.key, &options.group),
             |host| {
                 let (key, group) = (&options.key, &options.group);
                 let terms = keys::min_idle(key, Some(group));
@@ -261,7 +262,8 @@ impl StreamQueue {
         prepared.map_err(|error| StartError::from_error(error, &queue.options.key))?;
         base.terms.open(&base.commands).await?;
         let sets = vec![queue.parked.clone(), queue.delayed.clone()];
-        queue.base.due = Due::begin(&connector, sets);
+        let bell = queue.base.cancels.begin(queue.base.time.now_ms());
+        queue.base.due = Due::begin(&connector, sets, bell);
         let (key, rules) = (&queue.options.key, queue.options.outbox);
         let opened = queue.base.open_outboxes(&connector, key, rules).await;
         opened.map_err(|error| StartError::from_error(error, key))?;
@@ -707,6 +709,12 @@ impl Queue for StreamQueue {
         let journals = self.journals.as_ref().ok_or_else(journal::none)?;
         let id = entry_id(claim.id);
         journals.answer(&id, number, intent, answer).await
+    }
+
+    async fn cancelled(&self) -> Vec<DeliveryId> {
+        let base = &self.base;
+        let id = |note: &Bytes| parse_entry_id(std::str::from_utf8(note).ok()?).map(|(id, _)| id);
+        base.cancels.next(&base.commands, id).await
     }
 
     fn finds_duplicates(&self) -> bool {

@@ -64,6 +64,11 @@ impl Driver {
                     self.ledger.apply(now, Event::Revoked(key));
                 }
             }
+            Action::Cut(key) => {
+                if let Some(ticket) = self.tickets.get(&key) {
+                    ticket.work.cut.off();
+                }
+            }
             Action::Acknowledge(key) => {
                 if let Some(claim) = self.claim(key) {
                     self.waiting.acknowledgements.push((key, claim));

@@ -314,6 +314,8 @@ impl<J> Ledger<J> {
             Event::Recorded { key, leased, reply } => self.recorded(now, key, leased, reply),
             Event::Unstarted(key) => self.unstarted(now, key),
             Event::Revoked(key) => self.revoked(now, key),
+            Event::Cancelled(ids) => ids.into_iter().for_each(|id| self.cancelled(now, id)),
+            Event::CutOff(key) => self.cut_off(now, key),
             Event::TurnedAway {
                 key,
                 reason,

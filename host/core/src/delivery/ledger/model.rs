@@ -339,6 +339,16 @@ fn no_recorded_call_is_made_again_where_groups_are_destroyed() {
     println!("{all:?}");
 }
 
+/// A message that an operator cancels ends once, and has no effects.
+#[test]
+fn a_cancelled_message_is_settled_once_and_has_no_effects() {
+    let all = holds(500, Scenario::cancelling);
+    println!("{all:?}");
+    if setting("HOSTLER_MODEL_SEED").is_none() {
+        assert!(all.cancelled > all.runs / 2, "{all:?}");
+    }
+}
+
 #[test]
 fn every_promise_holds_where_nothing_fails() {
     let all = holds(200, Scenario::quiet);

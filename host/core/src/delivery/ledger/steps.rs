@@ -381,6 +381,50 @@ impl<J> Ledger<J> {
     }
 
     /// Close a holding that another claim replaces, or whose lease was lost. Says whether it did.
+    /// An operator has taken the delivery off the queue, whoever held it. What this host sends for it from now on finds
+    /// nothing.
+    pub(super) fn cancelled(&mut self, now: Time, id: DeliveryId) {
+        let Some(held) = self.holdings.by_id(id) else {
+            return;
+        };
+        let generation = held.generation;
+        let key = Key { id, generation };
+        held.lost = Some(Closed::Cancelled);
+        if let Some(successor) = held.successor.take() {
+            self.superseded(key, successor.0.job);
+        }
+        match self.holdings.find(key).map(|held| &held.state) {
+            Some(State::Waiting | State::Refused { .. }) => {
+                self.close(now, key, Closed::Cancelled);
+                self.suspect_done(now, key);
+            }
+            Some(State::Released { .. }) => {
+                self.out.push(Action::Revoke(key));
+                self.out.push(Action::Cut(key));
+            }
+            Some(State::Running { .. }) => self.out.push(Action::Cut(key)),
+            // The answer of Redis ends it.
+            Some(State::Recording { .. } | State::Settling { .. }) | None => {}
+        }
+    }
+
+    /// An attempt was cut off.
+    pub(super) fn cut_off(&mut self, now: Time, key: Key) {
+        let has_run = |state: &State| {
+            matches!(
+                state,
+                State::Running { .. }
+                    | State::Released {
+                        attempt: Some(_),
+                        ..
+                    }
+            )
+        };
+        if self.holdings.find_in(key, has_run).is_some() {
+            self.close_if_lost(now, key);
+        }
+    }
+
     fn close_if_lost(&mut self, now: Time, key: Key) -> bool {
         let Some(held) = self.holdings.find(key) else {
             return false;
@@ -441,7 +485,10 @@ impl<J> Ledger<J> {
             return;
         };
         // Where acks are checked, Redis knows whether one comes too late: unless the host knows it already.
-        let is_acked = outcome == Outcome::Ack && (!self.checks_acks(key) || held.lost.is_none());
+        let is_cancelled = held.lost == Some(Closed::Cancelled);
+        let is_acked = outcome == Outcome::Ack
+            && !is_cancelled
+            && (!self.checks_acks(key) || held.lost.is_none());
         if !is_acked && (held.lost.is_some() || held.successor.is_some()) {
             // Another holding or host decides about the delivery; Redis would refuse this outcome.
             let how = held.lost.clone().unwrap_or(Closed::Superseded);
@@ -642,6 +689,8 @@ impl<J> Ledger<J> {
             return;
         }
         let how = match (reply, sent) {
+            // Whatever this host has sent since, it found nothing.
+            (_, _) if self.was_cancelled(key) => Closed::Cancelled,
             (Reply::Unfit(cause), Sent::Settlement(SettleAction::Acknowledge))
                 if Rule::UnfitEffectsFail.holds() =>
             {
@@ -776,9 +825,15 @@ impl<J> Ledger<J> {
     /// How a holding closes after this reply. It may have been found trimmed before.
     fn closed_by(&self, key: Key, reply: Reply) -> Closed {
         match reply {
+            _ if self.was_cancelled(key) => Closed::Cancelled,
             Reply::Gone if self.was_trimmed(key) => Closed::Trimmed,
             reply => closed_by(reply),
         }
+    }
+
+    fn was_cancelled(&self, key: Key) -> bool {
+        let held = self.holdings.find(key);
+        held.is_some_and(|held| held.lost == Some(Closed::Cancelled))
     }
 
     fn was_trimmed(&self, key: Key) -> bool {

@@ -205,6 +205,10 @@ pub enum Event<J> {
     Unstarted(Key),
     /// The executor took back a delivery before it started.
     Revoked(Key),
+    /// An operator has cancelled these: they are off the queue.
+    Cancelled(Vec<DeliveryId>),
+    /// An attempt was cut off ([`Action::Cut`]): it has no outcome.
+    CutOff(Key),
     /// The gate turned it away just before its start.
     TurnedAway {
         /// Which.
@@ -339,6 +343,8 @@ pub enum Action<J> {
     Deny(Key),
     /// Take it back from the executor, if it has not started; answered by [`Event::Revoked`] then.
     Revoke(Key),
+    /// Its message is cancelled: cut its attempt off, if it runs; answered by [`Event::CutOff`] then, unless it has ended.
+    Cut(Key),
     /// Take it off the queue; answered by [`Event::Acknowledged`].
     Acknowledge(Key),
     /// Settle it; answered by [`Event::Settled`].
@@ -386,6 +392,8 @@ pub enum Closed {
     Trimmed,
     /// Another host has it.
     Stolen,
+    /// An operator has cancelled its message.
+    Cancelled,
 }
 
 /// Something to count or to log.

@@ -23,7 +23,7 @@ use crate::runtime::driver::Driver;
 
 use claims::{BringBack, Due, Fetch, Missing, Orphans, Renew};
 use settle::{Acknowledge, DeadLetter, Record, Settle};
-use upkeep::{Backlog, Maintain, Observe, Probe, Repair};
+use upkeep::{Backlog, Cancelled, Maintain, Observe, Probe, Repair};
 use workers::Worker;
 pub(super) use workers::Workers;
 
@@ -214,6 +214,8 @@ requests! {
     Maintain;
     /// A look at the queue, for metrics.
     Observe;
+    /// Wait for what is cancelled.
+    Cancelled;
     /// A look at the backlog, for `--until-empty`.
     Backlog;
     /// Whether Redis is back, after a pause.

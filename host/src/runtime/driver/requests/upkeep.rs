@@ -8,6 +8,7 @@ use tracing::debug;
 use super::workers::Worker;
 use super::{Ask, Kind};
 use crate::delivery::ledger::{Event, Key, Time};
+use crate::delivery::message::DeliveryId;
 use crate::queue::{Claim, Guarantee, Maintenance, Observation};
 use crate::redis::{Class, Error};
 use crate::runtime::driver::Driver;
@@ -87,6 +88,26 @@ impl Ask for Observe {
 
     fn failed(_: &mut Driver, _: Time, _: Time, error: &Error) {
         debug!(%error, "could not look at the queue for metrics");
+    }
+}
+
+/// Wait for messages that an operator cancels.
+#[derive(Debug)]
+pub(super) struct Cancelled;
+
+impl Ask for Cancelled {
+    type Answer = Vec<DeliveryId>;
+
+    fn next(driver: &mut Driver, _: Time) -> Option<Self> {
+        (driver.queue.guarantee() == Guarantee::AtLeastOnce).then_some(Self)
+    }
+
+    async fn ask(&mut self, worker: &Worker) -> Result<Vec<DeliveryId>, Error> {
+        Ok(worker.queue.cancelled().await)
+    }
+
+    fn answered(driver: &mut Driver, now: Time, _: Time, ids: Vec<DeliveryId>) {
+        driver.ledger.apply(now, Event::Cancelled(ids));
     }
 }
 

@@ -373,6 +373,8 @@ impl Audit {
             .is_some_and(|p| p.owner == super::store::Owner::Host(host));
         // A late ack counts, whichever host owns the message by then.
         let settled = fate == Some(Fate::Acknowledged) || store.deleted.contains(&entry);
+        // The note may come after the start: the attempt is void.
+        let settled = settled || fate == Some(Fate::Cancelled);
         self.require(owned || frozen || settled || is_unlisted, || {
             format!("message {entry}: host {host} started it and did not own it ({fate:?})")
         });
@@ -417,7 +419,7 @@ impl Audit {
                 .require(life.acked || gate == Some(Gate::OtherGroup), || {
                     format!("message {entry}: acknowledged, and its handler never said so")
                 }),
-            Fate::Trimmed => {}
+            Fate::Trimmed | Fate::Cancelled => {}
             Fate::DeadLettered(reason, attempts) | Fate::Discarded(reason, attempts) => {
                 match reason {
                     Reason::Dropped => self.require(life.dropped, || {

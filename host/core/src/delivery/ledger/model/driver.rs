@@ -300,6 +300,7 @@ impl World<'_> {
                     self.tell(host, Event::Revoked(key));
                 }
             }
+            Action::Cut(key) => self.cut_off(host, key),
             Action::Acknowledge(key) => {
                 let is_late = !self.hosts[host].ledger.acks_plainly(self.now, key);
                 self.issue(host, Command::Acknowledge { key, is_late });

@@ -180,6 +180,20 @@ impl World<'_> {
         self.after(delay, Step::End(host, token));
     }
 
+    /// An attempt ends without an outcome, if it runs.
+    pub(super) fn cut_off(&mut self, host: HostId, key: Key) {
+        let is_its = |slot: &Slot| matches!(slot, Slot::Running { key: k, .. } if *k == key);
+        let Some(slot) = self.slot(host, is_its) else {
+            return;
+        };
+        let entry = entry_of(key);
+        let runs = &mut self.audit.lives[entry].runs;
+        runs.retain(|&(other, _)| other != host);
+        self.trace(|| format!("host {host} cuts message {entry} off"));
+        self.hosts[host].slots[slot] = Slot::Free;
+        self.tell(host, Event::CutOff(key));
+    }
+
     pub(super) fn end_attempt(&mut self, host: HostId, token: u64) {
         let slot = self.slot(
             host,

@@ -143,6 +143,8 @@ pub(super) struct Faults {
     pub(super) group: u32,
     /// A client deletes a consumer: that of a host, or of parked deliveries.
     pub(super) consumer: u32,
+    /// The operator cancels a message.
+    pub(super) cancel: u32,
     /// That a command or its reply is lost, per command.
     pub(super) lost: u32,
     /// That a command or its reply takes very long, per command.
@@ -314,6 +316,7 @@ impl Scenario {
             intake: 0,
             group: 0,
             consumer: 0,
+            cancel: 0,
             lost: [0, 0, 20, 60][rng.usize(..4)],
             slow: [0, 0, 20][rng.usize(..3)],
         };
@@ -495,6 +498,18 @@ impl Scenario {
         for plan in &mut self.plans {
             plan.calls = rng.u32(0..5);
         }
+    }
+
+    /// With effects, holds and journals, or without: the operator cancels messages.
+    pub(super) fn cancelling(rng: &mut Rng) -> Self {
+        let mut scenario = match rng.bool() {
+            true => Self::journaling(rng),
+            false => Self::mixed(rng),
+        };
+        scenario.faults.at_step = scenario.faults.at_step.max(10);
+        scenario.faults.most += 5;
+        scenario.faults.cancel = rng.u32(2..10);
+        scenario
     }
 
     /// Handlers hold two messages of three, some of them more often than they may.

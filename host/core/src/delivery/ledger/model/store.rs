@@ -62,6 +62,7 @@ pub(super) enum Fate {
     DeadLettered(Reason, u32),
     Discarded(Reason, u32),
     Trimmed,
+    Cancelled,
 }
 
 /// The consumers of a group that are no hosts.
@@ -544,6 +545,26 @@ impl Store {
                 self.late.insert(entry);
             }
         }
+    }
+
+    /// `cancel.lua`, `cancel_unread.lua`. False: it is settled, or not published yet.
+    pub(super) fn cancel(&mut self, entry: Entry) -> bool {
+        let is_unread = self.stream[self.read..].contains(&entry);
+        match self.pending.remove(&entry) {
+            Some(held) => {
+                self.due.remove(&entry);
+                self.unrecorded.remove(&entry);
+                self.holds.remove(&entry);
+                self.forget_journal(entry);
+                if held.owner != Owner::Parked && Rule::CancelsAreNoted.holds() {
+                    self.late.insert(entry);
+                }
+            }
+            None if is_unread => self.stream.retain(|&other| other != entry),
+            None => return false,
+        }
+        self.settled.push((entry, Fate::Cancelled));
+        true
     }
 
     /// How many of its starts ended with a hold.

@@ -477,6 +477,17 @@ fn what_was_acknowledged_late_comes_again() {
     });
 }
 
+#[test]
+fn what_was_cancelled_comes_again() {
+    breaks(Rule::CancelsAreNoted, "settled twice", |rng| {
+        let faults = Faults {
+            cancel: 3,
+            ..Faults::default()
+        };
+        world(rng, faults)
+    });
+}
+
 /// The group is destroyed now and then, and answers are lost.
 fn unanswered(rng: &mut Rng) -> Scenario {
     let mut scenario = regrouped(rng);

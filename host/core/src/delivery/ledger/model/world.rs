@@ -153,6 +153,8 @@ pub(super) struct Tale {
     pub(super) regrouped: u64,
     /// Consumers that were deleted with something pending.
     pub(super) cleaned: u64,
+    /// Messages that were cancelled.
+    pub(super) cancelled: u64,
     pub(super) steps: u64,
 }
 
@@ -168,6 +170,7 @@ impl Tale {
         self.ahead += other.ahead;
         self.regrouped += other.regrouped;
         self.cleaned += other.cleaned;
+        self.cancelled += other.cancelled;
         self.steps += other.steps;
     }
 }
@@ -519,6 +522,7 @@ impl World<'_> {
             faults.intake,
             faults.group,
             faults.consumer,
+            faults.cancel,
         ];
         let all: u32 = weights.iter().sum();
         if all == 0 {
@@ -589,9 +593,30 @@ impl World<'_> {
                 self.after(length, Step::Tell(host, Event::Paused(false)));
             }
             12 => self.destroy_group(),
-            _ => self.delete_consumer(),
+            13 => self.delete_consumer(),
+            _ => self.cancel(),
         }
         true
+    }
+
+    /// The operator cancels a message, wherever it is. Hosts hear of it soon, late, or never.
+    fn cancel(&mut self) {
+        let entry = self.rng.usize(..self.scenario.plans.len());
+        let is_cancelled = self.store.cancel(entry);
+        self.trace(|| format!("message {entry} is cancelled: {is_cancelled}"));
+        if !is_cancelled {
+            return;
+        }
+        self.tale.cancelled += 1;
+        for host in 0..self.hosts.len() {
+            let delays = [ms(1), ms(20), self.scenario.min_idle];
+            let delay = delays[self.rng.usize(..delays.len())];
+            let delay = self.jitter(delay);
+            if self.hosts[host].alive && self.rng.u32(0..4) > 0 {
+                let ids = vec![DeliveryId(entry as u128)];
+                self.after(delay, Step::Tell(host, Event::Cancelled(ids)));
+            }
+        }
     }
 
     /// A client deletes a consumer, with all that is pending for it.
