@@ -343,7 +343,8 @@ fn entries(command: &'static str, found: Value) -> Result<Vec<Value>, RedisError
 impl Shared {
     /// Pass an answer to the message that waits for it, if one does.
     fn take(&self, answer: Answer) {
-        let is_ours = self.group.is_none() || self.group == answer.group;
+        // One without a group is about the message in every group.
+        let is_ours = self.group.is_none() || answer.group.is_none() || self.group == answer.group;
         if is_ours && let Some(sender) = self.waiting.lock().by_id.remove(&answer.id) {
             // It may wait no more.
             drop(sender.send(Ok(answer)));

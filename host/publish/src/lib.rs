@@ -11,6 +11,7 @@
 //! [`redis::Class::Reconnect`] it may be published or not. With an `x-message-id` of your own, its
 //! handler can recognize a repeat.
 
+pub mod cancel;
 mod destination;
 mod error;
 mod inbox;
@@ -23,6 +24,7 @@ pub mod scripts;
 use hostler_redis::connection::Connector;
 use hostler_redis::target::{PasswordSource, Target, TargetError, TlsFiles};
 
+pub use cancel::{CancelError, Cancelled, Canceller, Verdict};
 pub use destination::{Channel, Destination, List, Stream};
 pub use error::{DELAY_MAX, Error, Incomplete, TTL_MAX};
 pub use hostler_core::delivery::reply::{Answer, Status};

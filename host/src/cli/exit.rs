@@ -8,7 +8,7 @@ use crate::dead_letter;
 use crate::host::{self, Ended, StopSignal};
 use crate::policies;
 use crate::policy_change::Refusal;
-use crate::publish;
+use crate::publish::{self, CancelError};
 use crate::queue::startup::StartError;
 use crate::redis::{Class, Error as RedisError};
 use crate::telemetry::otlp;
@@ -32,7 +32,7 @@ macro_rules! exits {
 
 exits! {
     Ok = 0, "done; invoke, publish --wait: ack";
-    Failed = 1, "test: a case failed; trace: the message is not found";
+    Failed = 1, "test: a case failed; trace: not found; cancel: nothing was cancelled";
     NackRequeue = 10, "invoke: nack-requeue";
     Drop = 11, "invoke, publish --wait: drop";
     Fault = 12, "invoke: fault; publish --wait: given up for another reason than a drop";
@@ -172,6 +172,16 @@ impl From<RedisError> for Failure {
         Self {
             hint: error.hint(),
             ..Self::new(exit, error)
+        }
+    }
+}
+
+impl From<CancelError> for Failure {
+    fn from(error: CancelError) -> Self {
+        match error {
+            CancelError::Redis(error) => error.into(),
+            CancelError::Groups(_) => Self::new(Exit::Usage, error).hint("name it with `--group`"),
+            error => Self::new(Exit::Usage, error),
         }
     }
 }

@@ -25,10 +25,12 @@ use crate::config::RedisUrl;
 
 mod about;
 mod bench;
+mod cancel;
 mod check;
 mod compile_component;
 mod completions;
 mod config;
+mod confirm;
 mod deploy;
 mod dev;
 mod dlq;
@@ -99,6 +101,7 @@ Examples:
   hostler schedule list --redis embedded --queue orders
   hostler dlq peek --redis embedded orders:dead
   hostler trace --redis embedded 1700000000000-0
+  hostler cancel --redis embedded 1700000000000-0
   hostler deploy handler.wasm --redis embedded --queue orders
   hostler policy set --redis embedded --queue orders max_deliveries=5 \\
     dead_letter.key=orders:dead
@@ -143,6 +146,7 @@ commands! {
     Promote: promote,
     Watch: watch,
     Trace: trace,
+    Cancel: cancel,
     Ui: ui,
     Check: check,
     Invoke: invoke,

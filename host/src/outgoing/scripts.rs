@@ -4,7 +4,6 @@ use crate::redis::script::{ALLOW_OOM, ASKED, STEP, TIME};
 use crate::redis::scripts;
 
 pub(crate) const EFFECTS: &str = include_str!("lua/parts/effects.lua");
-pub(crate) const ANSWER: &str = include_str!("lua/parts/answer.lua");
 pub(crate) const MARKS: &str = include_str!("lua/parts/marks.lua");
 
 scripts! {

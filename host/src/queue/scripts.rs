@@ -1,10 +1,10 @@
 //! The scripts of this room: files of `lua`, and of `lua/parts` for what several have in common.
 
+use crate::publish::scripts::JOURNALS;
 use crate::redis::script::{ALLOW_OOM, STEP, TIME};
 use crate::redis::scripts;
 
 pub(crate) const DUE: &str = include_str!("lua/parts/due.lua");
-pub(crate) const JOURNALS: &str = include_str!("lua/parts/journals.lua");
 pub(crate) const JOURNAL_ROOM: &str = include_str!("lua/parts/journal_room.lua");
 pub(crate) const JOURNAL_NEW: &str = include_str!("lua/parts/journal_new.lua");
 pub(crate) const JOURNAL_TEXT: &str = include_str!("lua/parts/journal_text.lua");

@@ -4,6 +4,7 @@
 //! Redis. Every host adds its own queue again and again. A queue that was not served for [`KEPT`] goes, and so does the
 //! one that was not served for the longest time where there are more than [`QUEUES_MAX`].
 //!
+//! - [`cancel`]: cancelling messages of a listed queue.
 //! - [`overview`]: what queues hold, which hosts serve them, and what stops them.
 //! - [`trace`]: what Redis knows of one message.
 //!
@@ -26,6 +27,7 @@ use crate::redis::error::Error;
 use crate::redis::reply;
 use crate::wire::keys::{self, QUEUES};
 
+pub mod cancel;
 pub mod overview;
 pub mod scripts;
 pub mod trace;

@@ -11,12 +11,13 @@ use serde_json::json;
 use tracing::warn;
 
 use super::Ui;
-use super::api::Error;
+use super::api::{Error, find};
 use crate::config::settings::paused_key;
 use crate::dead_letter::{DeadLetters, Filter, ReplayOptions};
 use crate::delivery::text::truncated;
 use crate::policies::{Policies, Scope};
 use crate::policy_change;
+use crate::registry::cancel::{Verdict, canceller};
 use crate::rollout::store::{ChangeResult, Store};
 use crate::schedule::{self, Changed};
 
@@ -33,8 +34,10 @@ pub(super) struct Asked {
     on: String,
     /// What the person has typed: it must be the same.
     confirm: String,
-    /// Only dead letters with this id.
+    /// Only dead letters with this id; or the message to cancel.
     id: Option<String>,
+    /// Only in this consumer group.
+    group: Option<String>,
     /// Only dead letters of this reason.
     reason: Option<String>,
     /// Only dead letters of this cause.
@@ -91,6 +94,7 @@ async fn perform(ui: &Ui, action: &str, asked: &Asked) -> Result<serde_json::Val
             Ok(json!({ "purged": purged }))
         }
         "try" => try_one(ui, asked).await,
+        "cancel" => cancel(ui, asked).await,
         "pause" => policy(ui, queue, paused_key(), Some("true")).await,
         "resume" => policy(ui, queue, paused_key(), None).await,
         "policy" => {
@@ -104,6 +108,21 @@ async fn perform(ui: &Ui, action: &str, asked: &Asked) -> Result<serde_json::Val
         "rollback" => requested(store().roll_back(&token, AUTHOR, None).await?),
         _ => Err(Error::Missing(format!("there is no action `{action}`"))),
     }
+}
+
+/// Cancel a message of a queue.
+async fn cancel(ui: &Ui, asked: &Asked) -> Result<serde_json::Value, Error> {
+    let id = asked.id.as_deref().filter(|id| !id.is_empty());
+    let id = id.ok_or_else(|| Error::Wrong("`id` is missing".to_owned()))?;
+    let group = asked.group.as_deref().filter(|group| !group.is_empty());
+    let queue = find(ui, &asked.on, group).await?;
+    let canceller = canceller(&ui.0.connector, &queue, group).await?;
+    let done = canceller.cancel(id).await?;
+    let answers = done.iter().map(|done| match &done.verdict {
+        Verdict::Refused(why) => why.clone(),
+        verdict => verdict.label().to_owned(),
+    });
+    Ok(json!({ "cancel": answers.collect::<Vec<_>>().join(", ") }))
 }
 
 /// Run one of the handlers on one dead letter. Nothing is written.

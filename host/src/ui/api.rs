@@ -19,6 +19,7 @@ use crate::delivery::text::truncated;
 use crate::policies::{self, Policies, Stored};
 use crate::policy_change::Refusal;
 use crate::redis::Error as RedisError;
+use crate::registry::cancel::CancelError;
 use crate::registry::{Listed, named, overview};
 use crate::rollout::store::Store;
 
@@ -57,6 +58,15 @@ impl From<Refusal> for Error {
         match refusal {
             Refusal::Policies(policies::Error::Redis(error)) => Self::Redis(error),
             refusal => Self::Wrong(refusal.to_string()),
+        }
+    }
+}
+
+impl From<CancelError> for Error {
+    fn from(error: CancelError) -> Self {
+        match error {
+            CancelError::Redis(error) => Self::Redis(error),
+            wrong => Self::Wrong(wrong.to_string()),
         }
     }
 }

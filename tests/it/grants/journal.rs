@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use hostler::publish::{Canceller, Stream};
 use hostler_tests::checker::DeadLetter;
 use hostler_tests::command::{end, hostler, run};
 use hostler_tests::host::HostOptions;
@@ -118,6 +119,43 @@ async fn a_later_attempt_gets_the_recorded_answers_and_makes_the_other_calls() {
     assert_eq!(unique.len(), 3, "{keys:?}");
     all.is_gone().await;
     host.drained().await;
+}
+
+/// Between two attempts, and while one runs.
+#[tokio::test]
+async fn a_cancelled_message_leaves_no_journal() {
+    let mut all = Journaled::new("").await;
+    let host = all
+        .host()
+        .flags("backoff-first=10m backoff-max=10m timeout=10m")
+        .ready()
+        .await;
+    for (body, end) in [("one", "nack"), ("two", "sleep:600000")] {
+        let call = all.send("POST", "/ok", body);
+        let id = all.scene.publish(&format!("{call}+{end}")).await;
+        eventually("the call is recorded", async || {
+            all.counts().contains_key(body) && !all.journals().await.is_empty()
+        })
+        .await;
+        if end == "nack" {
+            let parked = "ZCARD {orders}:parked:workers";
+            eventually("it is parked", async || {
+                all.scene.raw.number(parked).await == 1
+            })
+            .await;
+        }
+        let canceller = Canceller::new(&all.scene.connector(), Stream::new("orders")).unwrap();
+        let done = canceller.cancel(&id).await.unwrap();
+        assert!(
+            done.iter().all(|done| done.verdict.is_cancelled()),
+            "{done:?}"
+        );
+        all.is_gone().await;
+    }
+    host.drained().await;
+    // An answer that comes late is not kept.
+    all.is_gone().await;
+    assert_eq!(all.counts(), once(&["one", "two"]));
 }
 
 #[tokio::test]

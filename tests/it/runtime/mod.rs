@@ -1,6 +1,7 @@
 //! The loop, end to end.
 
 mod e2e_batch;
+mod e2e_cancel;
 mod e2e_crash;
 mod e2e_delay;
 mod e2e_drain;

@@ -345,6 +345,14 @@ async fn each_action_does_what_its_command_does() {
     assert_eq!(answer["purged"], 1);
     assert_eq!(ui.act("pause", "orders", &json!({})).0, 200);
     host.logs("paused").await;
+    let message = scene.raw.add("orders", "ack").await;
+    let asked = json!({ "id": message, "group": "workers" });
+    let (status, answer) = ui.act("cancel", "orders", &asked);
+    assert_eq!(
+        (status, &answer["cancel"]),
+        (200, &json!("cancelled")),
+        "{answer}"
+    );
     assert_eq!(ui.act("resume", "orders", &json!({})).0, 200);
     host.logs("resumed").await;
     let cap = json!({ "setting": "backoff.first", "value": "7s" });

@@ -1,11 +1,10 @@
 //! `hostler dlq purge`: delete dead letters.
 
-use std::io::BufRead;
-
 use serde::Serialize;
 
 use super::filter::{Letters, Which};
 use super::{Batches, ByReason, with_letters};
+use crate::cli::confirm::confirm;
 use crate::cli::progress::Progress;
 use crate::cli::{Common, Exit, Failure, Reach, Variables, output};
 use crate::dead_letter::{DeadLetters, Entry};
@@ -165,17 +164,6 @@ fn print(purged: &Purged, json: bool) -> Result<Exit, Failure> {
 /// Ask a person.
 fn confirmed(key: &str, found: &Purged) -> Result<bool, Failure> {
     let (text, count) = (found.table(), found.purged);
-    output::people(&format!(
-        "{key}:\n{text}\ndelete these {count} for good? [y/N] "
-    ));
-    let mut answer = String::new();
-    let read = std::io::stdin().lock().read_line(&mut answer);
-    let read = read.map_err(|error| Failure::io("cannot read stdin", &error))?;
-    if read == 0 {
-        output::people("\n");
-        let what = "there was no answer: nothing was deleted";
-        return Err(Failure::new(Exit::Usage, what).hint("give `--yes` where no person can answer"));
-    }
-    let answer = answer.trim().to_lowercase();
-    Ok(answer == "y" || answer == "yes")
+    let question = format!("{key}:\n{text}\ndelete these {count} for good? [y/N] ");
+    confirm(&question, "nothing was deleted")
 }

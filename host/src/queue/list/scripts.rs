@@ -1,7 +1,8 @@
 //! The scripts of this room: files of `lua`, and of `lua/parts` for what several have in common.
 
-use crate::outgoing::scripts::{ANSWER, EFFECTS, MARKS};
-use crate::queue::scripts::{DUE, JOURNAL_NEW, JOURNAL_ROOM, JOURNALS, TERMS};
+use crate::outgoing::scripts::{EFFECTS, MARKS};
+use crate::publish::scripts::{ANSWER, JOURNALS};
+use crate::queue::scripts::{DUE, JOURNAL_NEW, JOURNAL_ROOM, TERMS};
 use crate::redis::script::{ALLOW_OOM, ASKED, STEP, TIME};
 use crate::redis::scripts;
 

@@ -1,22 +1,17 @@
 //! The scripts of this room: files of `lua`, and of `lua/parts` for what several have in common.
 
 use crate::calls::copy::COPIES;
-use crate::outgoing::scripts::{ANSWER, EFFECTS, MARKS};
-use crate::queue::scripts::{DUE, JOURNAL_NEW, JOURNAL_ROOM, JOURNAL_TEXT, JOURNALS, TERMS};
+use crate::outgoing::scripts::{EFFECTS, MARKS};
+use crate::publish::scripts::{ANSWER, DELIVERED, HELD, IDS, INFO, JOURNALS, KEPT, MISSING};
+use crate::queue::scripts::{DUE, JOURNAL_NEW, JOURNAL_ROOM, JOURNAL_TEXT, TERMS};
 use crate::redis::script::{ALLOW_OOM, ASKED, STEP, TIME};
 use crate::redis::scripts;
 
-const IDS: &str = include_str!("lua/parts/ids.lua");
-const MISSING: &str = include_str!("lua/parts/missing.lua");
 const PENDING: &str = include_str!("lua/parts/pending.lua");
 const BEHIND: &str = include_str!("lua/parts/behind.lua");
 const UNREAD: &str = include_str!("lua/parts/unread.lua");
 const EPOCH: &str = include_str!("lua/parts/epoch.lua");
-const KEPT: &str = include_str!("lua/parts/kept.lua");
-const HELD: &str = include_str!("lua/parts/held.lua");
-const DELIVERED: &str = include_str!("lua/parts/delivered.lua");
 const CLAIM: &str = include_str!("lua/parts/claim.lua");
-const INFO: &str = include_str!("lua/parts/info.lua");
 const FENCED: &str = include_str!("lua/parts/fenced.lua");
 
 scripts! {

@@ -242,6 +242,7 @@ async function queuePage(name, group) {
     el('h3', {}, 'Policies'),
     table('Policies', ['setting', 'value', 'for'], policies.map((policy) => [policy.setting, wide(policy.value), policy.for])),
     session.can_act ? policyForm(name) : null,
+    session.can_act && queue.kind !== 'channel' ? cancelForm(name, group) : null,
     el('h3', {}, 'Rules that hosts follow'),
     table('Rules', ['rule', 'value', 'from', 'hosts'], ruleRows),
   ];
@@ -271,6 +272,18 @@ function policyForm(name) {
     event.preventDefault();
     const text = value.value === '' ? `Remove ${setting.value}.` : `Set ${setting.value} to ${value.value}.`;
     act('Set the policy', text, 'policy', { on: name, setting: setting.value, value: value.value === '' ? null : value.value });
+  });
+  return form;
+}
+
+function cancelForm(name, group) {
+  const id = el('input', { id: 'cancel-id', placeholder: 'id of a message', autocomplete: 'off' });
+  const form = el('form', { class: 'buttons' },
+    el('label', { for: 'cancel-id' }, 'Message'), id,
+    el('button', { type: 'submit', class: 'danger' }, 'Cancel it'));
+  form.addEventListener('submit', (event) => {
+    event.preventDefault();
+    act('Cancel a message', `Cancel ${id.value}. If it runs, its attempt is cut off.`, 'cancel', { on: name, id: id.value, group: group || null });
   });
   return form;
 }

@@ -380,7 +380,6 @@ impl<J> Ledger<J> {
         }
     }
 
-    /// Close a holding that another claim replaces, or whose lease was lost. Says whether it did.
     /// An operator has taken the delivery off the queue, whoever held it. What this host sends for it from now on finds
     /// nothing.
     pub(super) fn cancelled(&mut self, now: Time, id: DeliveryId) {
@@ -425,6 +424,7 @@ impl<J> Ledger<J> {
         }
     }
 
+    /// Close a holding that another claim replaces, or whose lease was lost. Says whether it did.
     fn close_if_lost(&mut self, now: Time, key: Key) -> bool {
         let Some(held) = self.holdings.find(key) else {
             return false;
