@@ -168,7 +168,7 @@ async fn a_message_is_cancelled_at_each_step_of_its_way(kind: Kind) {
         let done = verdict(canceller.cancel(awaited.id()).await.unwrap());
         assert!(is_void(&done), "{done:?}");
         is_told(awaited).await;
-        let series = "hostler_discarded_total{reason=\"cancelled\"}";
+        let series = "hostler_dispositions_total{disposition=\"discard\",reason=\"cancelled\"}";
         eventually("the host counts it", async || host.metric(series) == 1).await;
         // The slot is free: the host does not wait for it.
         let ended = host.drained().await;

@@ -339,6 +339,10 @@ impl World<'_> {
         if let Some(host) = host {
             self.check_hoard(host);
         }
+        self.hear_of_settled();
+    }
+
+    fn hear_of_settled(&mut self) {
         for (entry, fate) in std::mem::take(&mut self.store.settled) {
             self.trace(|| format!("message {entry} is settled: {fate:?}"));
             self.audit.settled(self.scenario, entry, fate);
@@ -608,6 +612,8 @@ impl World<'_> {
             return;
         }
         self.tale.cancelled += 1;
+        // Before the step that it comes with.
+        self.hear_of_settled();
         for host in 0..self.hosts.len() {
             let delays = [ms(1), ms(20), self.scenario.min_idle];
             let delay = delays[self.rng.usize(..delays.len())];
