@@ -117,6 +117,11 @@ pub enum CancelError {
         "`{0}` is in another slot of the cluster: route `cancelled` to a key in the slot of the queue"
     )]
     OtherSlot(String),
+    /// The message is not among so many that are not settled, and there may be more.
+    #[error(
+        "it is not among the {SEARCH_MAX} messages that were looked at: name it by the id of its entry"
+    )]
+    Bound,
     /// Redis refused it, or its answer was lost: then some may be cancelled.
     #[error(transparent)]
     Redis(#[from] RedisError),
@@ -249,7 +254,7 @@ impl Canceller {
     /// The messages with this id that are not settled.
     ///
     /// # Errors
-    /// [`CancelError::Redis`].
+    /// [`CancelError::Redis`], [`CancelError::Bound`].
     pub async fn find(&self, id: &str) -> Result<Vec<Found>, CancelError> {
         if let Some(entry) = self.entry(id).await? {
             return Ok(vec![entry]);
@@ -263,6 +268,9 @@ impl Canceller {
                 }
             }
             if scan.looked_at() >= SEARCH_MAX {
+                if all.is_empty() {
+                    return Err(CancelError::Bound);
+                }
                 break;
             }
         }
