@@ -32,7 +32,7 @@ macro_rules! exits {
 
 exits! {
     Ok = 0, "done; invoke, publish --wait: ack";
-    Failed = 1, "test: a case failed; trace: not found; cancel: nothing was cancelled";
+    Failed = 1, "test: a case failed; trace: not found; cancel: nothing was cancelled; demo: a step failed";
     NackRequeue = 10, "invoke: nack-requeue";
     Drop = 11, "invoke, publish --wait: drop";
     Fault = 12, "invoke: fault; publish --wait: given up for another reason than a drop";
@@ -276,6 +276,7 @@ impl From<workbench::Error> for Failure {
                 ..Self::new(Exit::Usage, what)
             },
             Error::Handler { hint, .. } => Self::new(Exit::Component, what).hint(hint),
+            Error::Step(_) => Self::new(Exit::Failed, what),
             Error::Bug(_) => Self::new(Exit::Bug, what),
         }
     }

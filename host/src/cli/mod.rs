@@ -31,6 +31,7 @@ mod compile_component;
 mod completions;
 mod config;
 mod confirm;
+mod demo;
 mod deploy;
 mod dev;
 mod dlq;
@@ -86,6 +87,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  hostler demo                             a queue at work, in half a minute
   hostler new --lang rust billing          a project that builds at once
   hostler dev                              build, run, watch and swap a handler
   hostler check handler.wasm               what is this component?
@@ -153,6 +155,7 @@ commands! {
     Test: test,
     New: new,
     Dev: dev,
+    Demo: demo,
     Bench: bench,
     Config: config,
     Completions: completions,

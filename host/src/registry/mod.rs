@@ -130,6 +130,21 @@ pub async fn register(link: &Link, queue: &Listed) -> Result<(), Error> {
     link.run(script, &call).await.map(drop)
 }
 
+/// Take the queues with this name off the list. A host that serves one lists it again.
+pub async fn forget(link: &Link, name: &str) -> Result<(), Error> {
+    let mut all = cmd("ZRANGE");
+    all.arg(QUEUES).arg(0).arg(-1);
+    for description in reply::values(COMMAND, link.call(COMMAND, &all).await?)? {
+        let listed = serde_json::from_slice::<Listed>(&description);
+        if listed.is_ok_and(|listed| listed.queue == name) {
+            let mut removal = cmd("ZREM");
+            removal.arg(QUEUES).arg(&*description);
+            link.call(COMMAND, &removal).await?;
+        }
+    }
+    Ok(())
+}
+
 /// The listed queues, by name and group.
 pub async fn listed(link: &Link) -> Result<Vec<Listed>, Error> {
     let mut newest = cmd("ZRANGE");

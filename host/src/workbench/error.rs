@@ -54,6 +54,9 @@ pub enum Error {
         /// What to do.
         hint: &'static str,
     },
+    /// A step of a demo did not do what it shows.
+    #[error("{0}")]
+    Step(String),
     /// A bug of hostler.
     #[error("{0}")]
     Bug(String),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`new`] | a project for a handler: `hostler new` |
 //! | [`dev`] | builds it, runs it beside Redis, and swaps it when a source changes: `hostler dev` |
+//! | [`demo`] | a queue at work, to look at: `hostler demo` |
 //! | [`test`] | runs it against a table of messages: `hostler test` |
 //! | [`bench`] | measures it: `hostler bench` |
 //! | [`attempt`] | one attempt without a queue, and its outcome in words |
@@ -14,6 +15,7 @@
 
 pub mod attempt;
 pub mod bench;
+pub mod demo;
 pub mod dev;
 pub mod effects;
 mod error;

@@ -22,7 +22,7 @@ fn version_shows_hostler_wasmtime_and_the_interface() {
 
 #[test]
 fn help_goes_to_stdout_and_has_examples() {
-    let commands = ",run,publish,queues,trace,pause,resume,ui,watch,dlq groups,dlq peek,dlq show,\
+    let commands = ",demo,run,publish,queues,trace,pause,resume,ui,watch,dlq groups,dlq peek,dlq show,\
                     dlq replay,dlq purge,dlq export,inspect,deploy,man,\
                     versions,rollback,promote,check,invoke,bench,completions,config init,config schema";
     for command in commands.split(',') {

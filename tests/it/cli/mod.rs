@@ -2,6 +2,7 @@
 
 mod cli_component;
 mod cli_config;
+mod cli_demo;
 mod cli_dev;
 pub(crate) mod cli_new;
 mod cli_new_small;

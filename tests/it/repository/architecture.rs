@@ -266,6 +266,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "dead_letter",
             "sandbox",
             "grants",
+            "registry",
             "rollout",
             "runtime",
             "telemetry",
