@@ -91,7 +91,7 @@ async fn a_drained_host_hands_back_in_order_and_without_a_charge() {
 async fn a_message_whose_start_was_recorded_too_late_comes_again() {
     for options in both() {
         let scene = Scene::new().await;
-        let slow = message("slow", "sleep:2000");
+        let slow = message("slow", "sleep:1000");
         scene
             .publish([message("again", "nack:100,ack"), slow])
             .await;
@@ -111,8 +111,8 @@ async fn a_message_whose_start_was_recorded_too_late_comes_again() {
         })
         .await;
         scene.server.pause(true);
-        // The attempt ends, and the record of the next start waits for its answer.
-        let late = Instant::now() + Duration::from_secs(2) + 2 * MIN_IDLE;
+        // The attempt ends while the lease of the other message lasts, and the record of its start waits for the answer.
+        let late = Instant::now() + Duration::from_millis(1500) + MIN_IDLE;
         eventually("no lease lasts", async || Instant::now() > late).await;
         scene.server.pause(false);
         eventually("it is handled", async || host.metrics.summary().acked == 2).await;
