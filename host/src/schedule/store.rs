@@ -60,7 +60,7 @@ pub struct Due {
     pub name: String,
     /// The tick.
     pub tick: u64,
-    /// Somebody asked for it.
+    /// An operator asked for it.
     pub is_run: bool,
 }
 

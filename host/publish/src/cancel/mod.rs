@@ -1,8 +1,8 @@
 //! Cancelling messages that are not settled, wherever they are.
 //!
 //! A script takes a message off its queue, answers its producer, deletes its journal, and notes it: all of that, or nothing.
-//! A host that has the message reads the note, and cuts its attempt off; whatever it sends for it finds nothing, and so the
-//! effects of that attempt are void.
+//! A host that has the message reads the note, and cuts its attempt off. Its later requests for the message find nothing:
+//! so the effects of that attempt are void.
 //!
 //! - `scan`: the messages of a queue that are not settled.
 //! - `stream`, `list`: taking them off.
@@ -53,7 +53,7 @@ pub enum Verdict {
     Void(String),
     /// It was settled before, or its effects are being written.
     TooLate,
-    /// There is no such message. A list keeps no trace of one that is settled.
+    /// There is no such message. A list keeps no trace of settled messages.
     Unknown,
     /// It is as it was, for this reason.
     Refused(String),
@@ -117,7 +117,7 @@ pub enum CancelError {
         "`{0}` is in another slot of the cluster: route `cancelled` to a key in the slot of the queue"
     )]
     OtherSlot(String),
-    /// The message is not among so many that are not settled, and there may be more.
+    /// The search has looked at its bound of messages, and has not found this one.
     #[error(
         "it is not among the {SEARCH_MAX} messages that were looked at: name it by the id of its entry"
     )]
@@ -410,7 +410,7 @@ fn words(command: &'static str, answer: redis::Value) -> Result<Vec<String>, Red
     words.into_iter().map(|w| reply::text(command, w)).collect()
 }
 
-/// What a word says that is the same in all scripts.
+/// The verdict of a word that all scripts use alike.
 fn refusal(word: &str) -> Verdict {
     Verdict::Refused(match word.strip_prefix('-') {
         Some(why) => why.to_owned(),

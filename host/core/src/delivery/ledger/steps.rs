@@ -380,8 +380,7 @@ impl<J> Ledger<J> {
         }
     }
 
-    /// An operator has taken the delivery off the queue, whoever held it. What this host sends for it from now on finds
-    /// nothing.
+    /// An operator has taken the delivery off the queue. Later requests of this host for it find nothing.
     pub(super) fn cancelled(&mut self, now: Time, id: DeliveryId) {
         let Some(held) = self.holdings.by_id(id) else {
             return;
@@ -689,7 +688,7 @@ impl<J> Ledger<J> {
             return;
         }
         let how = match (reply, sent) {
-            // Whatever this host has sent since, it found nothing.
+            // Its request found nothing.
             (_, _) if self.was_cancelled(key) => Closed::Cancelled,
             (Reply::Unfit(cause), Sent::Settlement(SettleAction::Acknowledge))
                 if Rule::UnfitEffectsFail.holds() =>
