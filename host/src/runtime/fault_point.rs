@@ -2,6 +2,7 @@
 //! nothing.
 
 use std::fmt::Arguments;
+use std::time::Duration;
 
 use crate::delivery::message::Message;
 
@@ -53,6 +54,21 @@ pub fn pass(step: Arguments<'_>) {
     {
         std::process::abort();
     }
+}
+
+/// How far a host reads ahead, by this environment variable in milliseconds: a test has messages that wait in the host,
+/// however slow it is.
+#[cfg(feature = "fault-points")]
+pub fn read_ahead(usual: Duration) -> Duration {
+    let ms = std::env::var("TEST_READ_AHEAD_MS").ok();
+    let ms = ms.and_then(|ms| ms.parse().ok());
+    ms.map_or(usual, Duration::from_millis)
+}
+
+/// The usual one: the feature `fault-points` is off.
+#[cfg(not(feature = "fault-points"))]
+pub fn read_ahead(usual: Duration) -> Duration {
+    usual
 }
 
 /// Does nothing: the feature `fault-points` is off.

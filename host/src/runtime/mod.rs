@@ -133,7 +133,7 @@ impl Settings {
                 concurrency: 16,
                 batch: 1,
                 prefetch_max: 4096,
-                ahead: Duration::from_millis(20),
+                ahead: fault_point::read_ahead(Duration::from_millis(20)),
                 min_idle: Duration::from_secs(30),
                 orphan_scan: Duration::from_secs(1),
                 due_scan: Duration::from_millis(100),

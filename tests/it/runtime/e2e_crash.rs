@@ -111,12 +111,9 @@ async fn neighbours_of_messages_that_kill_their_hosts_are_not_dead_lettered() {
     let ended = supervised(&scene.raw, &host).await;
     let (look, witness) = scene.check(&ended).await;
     for id in &killers {
-        // Its first delivery may have been charged without a start.
+        // The deliveries before it is suspected may have been charged without a start: another killer was faster.
         let starts = witness.starts(id);
-        assert!(
-            [CAP as usize, CAP as usize - 1].contains(&starts),
-            "{id}: {starts}"
-        );
+        assert!((1..=CAP as usize).contains(&starts), "{id}: {starts}");
         assert_eq!(look.dead_letters_of(id)[0].reason(), "max-deliveries");
     }
     for id in &innocents {

@@ -308,32 +308,29 @@ async fn swapped_and_back(flags: &str, takes_back: bool, words: &[&'static str])
     assert!(!scene.exists("orders:dead").await);
 }
 
-mod a_native_handler_is_swapped_for_one_of_each_world_and_back_under_load {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_native_handler_is_swapped_for_one_of_each_world_and_back_under_load() {
+    let words = ["XADD", "orders", "*", "_payload", ORDER];
+    swapped_and_back("stream=orders group=workers", true, &words).await;
+}
+
+/// The other kinds of queues.
+mod long {
     use super::{ORDER, swapped_and_back};
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn stream() {
-        let words = ["XADD", "orders", "*", "_payload", ORDER];
-        swapped_and_back("stream=orders group=workers", true, &words).await;
+    async fn a_handler_of_a_list_is_swapped_for_one_of_each_world() {
+        let words = ["LPUSH", "orders", ORDER];
+        swapped_and_back("list=orders reliable=true", true, &words).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn list() {
-        swapped_and_back(
-            "list=orders reliable=true",
-            true,
-            &["LPUSH", "orders", ORDER],
-        )
-        .await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn simple_list() {
+    async fn a_handler_of_a_simple_list_is_swapped_for_one_of_each_world() {
         swapped_and_back("list=orders", false, &["LPUSH", "orders", ORDER]).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn channel() {
+    async fn a_handler_of_a_channel_is_swapped_for_one_of_each_world() {
         swapped_and_back("channel=orders", false, &["PUBLISH", "orders", ORDER]).await;
     }
 }
