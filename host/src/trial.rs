@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::config::Trying;
 use crate::dead_letter::{DeadLetters, Entry};
+use crate::delivery::evidence::Evidence;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::trace::Traced;
 use crate::grants::journal::memory::Memory;
@@ -35,8 +36,8 @@ pub struct Verdict {
     pub detail: Option<String>,
     /// How long the attempt took; `None` = no handler ran.
     pub duration: Option<Duration>,
-    /// The end of its log, if it did not ack.
-    pub log: Option<Arc<str>>,
+    /// What is kept of it, if it did not ack.
+    pub evidence: Option<Arc<Evidence>>,
 }
 
 impl Candidate {
@@ -94,7 +95,7 @@ impl Candidate {
             journal.settled().await;
             Verdict {
                 duration: Some(report.duration),
-                log: report.log,
+                evidence: report.evidence,
                 ..Verdict::of(report.outcome)
             }
         }
@@ -127,7 +128,8 @@ impl Verdict {
 
     /// The lines of the end of its log.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
-        self.log.iter().flat_map(|log| log.lines())
+        let log = self.evidence.iter().filter_map(|kept| kept.log.as_deref());
+        log.flat_map(str::lines)
     }
 
     /// The word, and the kind of fault if it is one.

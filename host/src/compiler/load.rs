@@ -154,6 +154,7 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         limits: settings.limits.clone(),
         grants: settings.grants.clone(),
         budget: Budget::default(),
+        records_calls: settings.record_calls && settings.grants.has_calls(),
         acts: program.is_some() || imports.iter().any(Import::needs_keeping),
         digest: name(&digest),
         program,

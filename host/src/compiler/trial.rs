@@ -99,6 +99,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         grants: settings.grants,
         budget: Budget::default(),
         acts: false,
+        records_calls: false,
         digest: "".into(),
         program: None,
     });

@@ -63,6 +63,16 @@ words! {
 }
 
 words! {
+    /// What a dead letter keeps of the calls of its last attempt.
+    Recording {
+        /// Nothing.
+        Off = "off",
+        /// Names, targets, status, time and size.
+        Calls = "calls",
+    }
+}
+
+words! {
     /// The output at the end.
     SummaryFormat {
         /// Nothing.

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use crate::config::choices::CompileCache;
+use crate::config::choices::{CompileCache, Recording};
 use crate::config::collect::Collected;
 use crate::config::program::complete;
 use crate::config::settings::{dead_letters, grants, handler, limits, program, queue};
@@ -110,6 +110,8 @@ impl Collected {
                 provided: providers.map(Providers::provided).unwrap_or_default(),
             },
             holds: (!self.is_at_most_once()).then(|| self.hold_limits()),
+            record_calls: self.or_default::<Recording>(&dead_letters::RECORDING)
+                == Recording::Calls,
             program: self.program(),
             snapshot: self.or_default(&handler::SNAPSHOT),
             cache: self.compile_cache(),

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use super::list;
 use crate::calls::copy;
 use crate::delivery::death::History;
+use crate::delivery::evidence::Calls;
 use crate::delivery::journal::Stored;
 use crate::delivery::message::Headers;
 use crate::delivery::signature::signature;
@@ -170,6 +171,12 @@ impl Entry {
             .collect()
     }
 
+    /// The last calls of the attempt, if the entry keeps them.
+    pub fn calls(&self) -> Calls {
+        let calls = self.headers.find(header::CALLS);
+        calls.map(|calls| Calls::read(calls)).unwrap_or_default()
+    }
+
     /// What it shares with dead letters of the same cause, in the queue with this key.
     pub fn signature_in(&self, key: &str) -> String {
         let detail = self.detail.as_deref().unwrap_or_default();
@@ -228,7 +235,7 @@ impl Entry {
 
 impl Serialize for Entry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut entry = serializer.serialize_struct("Entry", 14)?;
+        let mut entry = serializer.serialize_struct("Entry", 15)?;
         entry.serialize_field("id", &self.id)?;
         entry.serialize_field("died_ms", &self.died_ms())?;
         entry.serialize_field("reason", &self.reason)?;
@@ -239,6 +246,7 @@ impl Serialize for Entry {
         entry.serialize_field("handler", &self.handler)?;
         entry.serialize_field("group", &self.group)?;
         entry.serialize_field("log", &self.log())?;
+        entry.serialize_field("calls", &self.calls().calls)?;
         entry.serialize_field("headers", &Shown(&self.headers))?;
         entry.serialize_field("body", &std::str::from_utf8(&self.body).ok())?;
         entry.serialize_field("body_base64", &STANDARD.encode(&self.body))?;

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::journal::session::Session;
 use super::steps::Recording;
-use crate::delivery::trace::{AttemptSpan, StepKind};
+use crate::delivery::trace::{Recorder, StepKind};
 
 /// Why nothing is allowed while an instance is only made.
 pub(crate) const NO_MESSAGE: &str = "no message is being handled";
@@ -39,8 +39,8 @@ pub struct Origin {
 /// An attempt, as the grants see it.
 pub(crate) struct Context {
     pub(super) origin: Origin,
-    /// The span of the attempt, if it is recorded.
-    span: Option<Arc<AttemptSpan>>,
+    /// Where its steps are noted, if they are.
+    recorder: Option<Recorder>,
     /// The most requests, lookups, and calls to the store, of each kind.
     pub(super) requests_max: u32,
     /// Becomes true when the attempt ends.
@@ -50,12 +50,12 @@ pub(crate) struct Context {
 impl Context {
     pub(super) fn new(
         origin: Origin,
-        span: Option<Arc<AttemptSpan>>,
+        recorder: Option<Recorder>,
         requests_max: usize,
     ) -> Arc<Self> {
         Arc::new(Self {
             origin,
-            span,
+            recorder,
             requests_max: u32::try_from(requests_max).unwrap_or(u32::MAX),
             ended: watch::Sender::new(false),
         })
@@ -66,10 +66,10 @@ impl Context {
         self.origin.messages == 0
     }
 
-    /// Record a step, if the attempt is recorded.
+    /// Note a step, if the steps of the attempt are noted.
     pub(super) fn record(&self, kind: impl FnOnce() -> StepKind) -> Option<Recording> {
-        let span = self.span.as_ref()?;
-        Some(Recording::begin(span, kind()))
+        let recorder = self.recorder.as_ref()?;
+        Some(Recording::begin(recorder, kind()))
     }
 
     /// Wait for the end of the attempt.

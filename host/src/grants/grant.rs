@@ -29,6 +29,11 @@ impl Grants {
     pub(crate) fn has_scope(&self) -> bool {
         !self.provided.is_empty() || self.journal.is_some()
     }
+
+    /// Whether an attempt makes calls that are noted.
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.provided.is_empty() || self.publish.is_some()
+    }
 }
 
 /// One grant.

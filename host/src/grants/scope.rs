@@ -9,7 +9,7 @@ use super::key_value::provider::Keys;
 use super::provided::Provided;
 use super::secrets::provider::Exposed;
 use super::tcp::provider::Lookups;
-use crate::delivery::trace::AttemptSpan;
+use crate::delivery::trace::Recorder;
 
 /// What one attempt does outside, by grant; `None` = it is not granted.
 pub(crate) struct Scope {
@@ -25,10 +25,10 @@ impl Scope {
     pub(crate) fn new(
         provided: &Provided,
         origin: Origin,
-        span: Option<Arc<AttemptSpan>>,
+        recorder: Option<Recorder>,
         requests_max: usize,
     ) -> Arc<Self> {
-        let context = Context::new(origin, span, requests_max);
+        let context = Context::new(origin, recorder, requests_max);
         let Provided {
             http,
             tcp,

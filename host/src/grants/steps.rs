@@ -1,12 +1,13 @@
-//! The steps of an attempt that is recorded: each has a span of its own.
+//! The steps of an attempt, for its dead letter. If its span is recorded, each step has a span of its own.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use http::Uri;
 
 use crate::delivery::text::truncated;
-use crate::delivery::trace::{AttemptSpan, Step, StepKind, Trace};
+use crate::delivery::trace::{Recorder, Step, StepKind, Trace};
 
 /// The most bytes of a text that the guest chooses.
 const TEXT_MAX: usize = 256;
@@ -14,60 +15,70 @@ const TEXT_MAX: usize = 256;
 /// A step that goes on. It ends when this is dropped, too: a guest may wait no longer for it.
 #[derive(Debug)]
 pub(crate) struct Recording {
-    span: Arc<AttemptSpan>,
+    recorder: Recorder,
     span_id: u64,
-    began: Instant,
-    /// `None` once it has ended.
-    kind: Option<StepKind>,
+    has_ended: bool,
 }
 
 impl Recording {
-    pub(crate) fn begin(span: &Arc<AttemptSpan>, kind: StepKind) -> Self {
-        Self {
-            span: Arc::clone(span),
-            span_id: fastrand::u64(1..),
+    pub(crate) fn begin(recorder: &Recorder, kind: StepKind) -> Self {
+        let span_id = fastrand::u64(1..);
+        recorder.steps.begin(Step {
+            span_id,
+            kind,
             began: Instant::now(),
-            kind: Some(kind),
+            ended: None,
+            error: None,
+            received: None,
+        });
+        Self {
+            recorder: recorder.clone(),
+            span_id,
+            has_ended: false,
         }
     }
 
-    /// Its own span.
-    pub(crate) fn trace(&self) -> Trace {
-        self.span.trace().with_span(self.span_id)
+    /// Its own span, if that of the attempt is recorded.
+    pub(crate) fn trace(&self) -> Option<Trace> {
+        let trace = self.recorder.trace.as_ref()?;
+        Some(trace.with_span(self.span_id))
     }
 
-    /// The response has this status. `replayed`: an earlier attempt has recorded it.
-    pub(crate) fn answered(&mut self, answer: u16, replayed: bool) {
-        if let Some(StepKind::Http {
-            status,
-            is_replayed,
-            ..
-        }) = &mut self.kind
-        {
-            (*status, *is_replayed) = (Some(answer), replayed);
-        }
+    /// The response has this status. `replayed`: an earlier attempt has recorded it. The bytes of its body are counted
+    /// in the returned number.
+    pub(crate) fn answered(&self, answer: u16, replayed: bool) -> Arc<AtomicU64> {
+        let received = Arc::<AtomicU64>::default();
+        self.recorder.steps.change(self.span_id, |step| {
+            step.received = Some(Arc::clone(&received));
+            if let StepKind::Http {
+                status,
+                is_replayed,
+                ..
+            } = &mut step.kind
+            {
+                (*status, *is_replayed) = (Some(answer), replayed);
+            }
+        });
+        received
     }
 
     pub(crate) fn end(mut self, error: Option<&'static str>) {
-        self.add(error);
+        self.ended(error);
     }
 
-    fn add(&mut self, error: Option<&'static str>) {
-        if let Some(kind) = self.kind.take() {
-            self.span.add(Step {
-                span_id: self.span_id,
-                kind,
-                began: self.began,
-                ended: Instant::now(),
-                error,
-            });
-        }
+    fn ended(&mut self, error: Option<&'static str>) {
+        self.has_ended = true;
+        self.recorder.steps.change(self.span_id, |step| {
+            (step.ended, step.error) = (Some(Instant::now()), error);
+        });
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        self.add(Some("cancelled"));
+        if !self.has_ended {
+            self.ended(Some("cancelled"));
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::delivery::effect::Effects;
+use crate::delivery::evidence::Evidence;
 use crate::delivery::hold::Held;
 pub use crate::delivery::ledger::{Origin, Reply, SettleAction};
 use crate::delivery::message::{DeliveryId, Message};
@@ -92,8 +93,8 @@ pub struct Settlement {
     pub action: SettleAction,
     /// The digest of the handler that ran or would have run: for a dead letter.
     pub handler: Arc<str>,
-    /// The end of the log of the last attempt: for a dead letter.
-    pub log: Option<Arc<str>>,
+    /// What is kept of the last attempt: for a dead letter.
+    pub evidence: Option<Arc<Evidence>>,
     /// When the message stops being worth handling, in epoch milliseconds, as its header or the time
     /// to live of the queue says: for a dead letter, whose copy has no such limit.
     pub expires_at_ms: Option<u64>,
@@ -112,7 +113,7 @@ impl Settlement {
             count,
             action,
             handler: Arc::from(""),
-            log: None,
+            evidence: None,
             expires_at_ms: None,
             effects: None,
             has_run: false,

@@ -10,6 +10,7 @@ use futures_util::task::AtomicWaker;
 use hostler_handover::Work;
 
 use crate::delivery::effect::Effects;
+use crate::delivery::evidence::Evidence;
 use crate::delivery::ledger::{Key, Time};
 use crate::delivery::trace::Trace;
 use crate::queue::Claim;
@@ -38,8 +39,8 @@ pub struct Job {
 pub struct LastAttempt {
     /// The digest of the handler.
     pub handler: Arc<str>,
-    /// The end of its log, if it wrote anything.
-    pub log: Option<Arc<str>>,
+    /// What is kept of it for a dead letter.
+    pub evidence: Option<Arc<Evidence>>,
     /// Its span, if it had one of its own.
     pub trace: Option<Trace>,
 }

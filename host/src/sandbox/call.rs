@@ -18,11 +18,12 @@ use super::worlds::Answer;
 use super::worlds::run::ANSWER;
 use crate::delivery::batch::Pieces;
 use crate::delivery::effect::Effects;
+use crate::delivery::evidence::{Calls, Evidence};
 use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::text::truncated;
-use crate::delivery::trace::{Trace, Traced};
+use crate::delivery::trace::{Recorder, Trace, Traced};
 use crate::grants::journal::session::Session;
 
 /// The detail of the fault of a guest that loses a request.
@@ -73,8 +74,8 @@ pub struct Report {
     /// The hold of an attempt that wants its message again, if it has asked for one: how long, or why it was
     /// refused.
     pub hold: Option<Result<Duration, String>>,
-    /// The end of the log of an attempt that did not ack, if it wrote anything.
-    pub log: Option<Arc<str>>,
+    /// What is kept of an attempt that did not ack.
+    pub evidence: Option<Arc<Evidence>>,
     /// What the handler wrote about its failure on stderr, if it wants the message again: bounded and printable.
     pub told: Option<Arc<str>>,
     /// The span of the attempt; `None` = it has none of its own.
@@ -94,7 +95,7 @@ impl Report {
             effects: None,
             discarded: 0,
             hold: None,
-            log: None,
+            evidence: None,
             told: None,
             trace: None,
         }
@@ -139,7 +140,7 @@ impl BatchReport {
             effects: effects.filter(|_| acts).map(Arc::clone),
             discarded: if acts { 0 } else { held },
             hold,
-            log: self.all.log.clone().filter(|_| !acts),
+            evidence: self.all.evidence.clone().filter(|_| !acts),
             log_bytes_dropped: self.take_dropped(),
             outcome,
             ..self.all.clone()
@@ -246,9 +247,16 @@ impl Loaded {
                 false => Ok(answers),
             }
         });
-        let log = match &answered {
+        let evidence = match &answered {
             Ok(answers) if answers.iter().all(is_acked) => None,
-            _ => self.end_of_log(&live, trapped_in),
+            _ => {
+                let recorder = live.store.data().attempt.recorder.as_ref();
+                let calls = recorder.filter(|_| self.shared.records_calls);
+                let calls =
+                    calls.map(|calls| Calls::of(&calls.steps.so_far(), started, Instant::now()));
+                let log = self.end_of_log(&live, trapped_in);
+                Evidence::new(log, calls.and_then(Calls::write)).map(Arc::new)
+            }
         };
         let told = match answered.as_deref() {
             Ok([Answer::NackRequeue(_)]) => live.store.data().failure(),
@@ -279,7 +287,7 @@ impl Loaded {
                 memory_bytes,
                 fresh,
                 log_bytes_dropped,
-                log,
+                evidence,
                 told: told.map(|(text, _)| text.into()),
                 trace: first.trace.trace(),
                 ..Report::new(Outcome::Ack, Arc::clone(&self.shared.digest), duration)
@@ -290,7 +298,7 @@ impl Loaded {
 
     /// What a failed attempt wrote last, and the functions that it trapped in. These have half of the room at
     /// most.
-    fn end_of_log(&self, live: &Live, trapped_in: Option<String>) -> Option<Arc<str>> {
+    fn end_of_log(&self, live: &Live, trapped_in: Option<String>) -> Option<Box<str>> {
         let max = self.shared.limits.log_tail;
         let mut functions = trapped_in.unwrap_or_default();
         if functions.len() > max / 2 {
@@ -331,6 +339,7 @@ impl Attempt {
     fn new(calls: &[Call<'_>], deadline: Instant, shared: &Shared) -> Self {
         let call = calls.first().expect("a call has a message");
         let headers = &call.message.headers;
+        let recorder = || shared.records_calls.then(Recorder::default);
         let may_act =
             shared.acts || shared.grants.publish.is_some() || shared.grants.key_value.is_some();
         let acting = |call: &Call<'_>| Acting {
@@ -346,7 +355,7 @@ impl Attempt {
             deadline,
             cancelled: Arc::clone(call.cancelled),
             trace: call.trace.trace(),
-            span: call.trace.span().cloned(),
+            recorder: (call.trace.span()).map_or_else(recorder, |span| Some(span.recorder())),
             traceparent: headers.find(TRACEPARENT).cloned(),
             tracestate: headers.find(TRACESTATE).cloned(),
             sink: call.logs.clone(),

@@ -27,7 +27,7 @@ use crate::delivery::effect::{Budget, Effects, Publication};
 use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::reply::REPLY_MAX;
-use crate::delivery::trace::{AttemptSpan, StepKind, Trace};
+use crate::delivery::trace::{Recorder, StepKind, Trace};
 use crate::grants::Grants;
 use crate::grants::context::{NO_MESSAGE, Origin};
 use crate::grants::files::rules::Directory;
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) acts: bool,
     /// For a program: how it is called, and which exit codes it can have.
     pub(crate) program: Option<(Program, ExitCodes)>,
+    /// Whether the calls of an attempt are noted for its dead letter: they are wanted, and it may make some.
+    pub(crate) records_calls: bool,
 }
 
 /// The attempt that a guest works on.
@@ -68,8 +70,8 @@ pub(crate) struct Attempt {
     pub(crate) cancelled: Arc<Cancelled>,
     /// The span of the call; `None` = it has none of its own.
     pub(crate) trace: Option<Trace>,
-    /// The same, if it is recorded.
-    pub(crate) span: Option<Arc<AttemptSpan>>,
+    /// Where its steps are noted, if they are.
+    pub(crate) recorder: Option<Recorder>,
     /// `traceparent` of the message, or of the first one.
     pub(crate) traceparent: Option<Bytes>,
     /// `tracestate` of the same.
@@ -201,7 +203,7 @@ impl Attempt {
             deadline,
             cancelled: Arc::default(),
             trace: None,
-            span: None,
+            recorder: None,
             traceparent: None,
             tracestate: None,
             sink: LogSink::Tracing,
@@ -237,9 +239,9 @@ impl Host {
         let mut scope = self.scope.as_ref().ok_or(NO_MESSAGE)?.lock();
         let scope = scope.get_or_insert_with(|| {
             let origin = self.attempt.origin(&self.shared.digest);
-            let span = self.attempt.span.clone();
+            let recorder = self.attempt.recorder.clone();
             let provided = &self.shared.grants.provided;
-            Scope::new(provided, origin, span, self.shared.limits.requests)
+            Scope::new(provided, origin, recorder, self.shared.limits.requests)
         });
         Ok(Arc::clone(scope))
     }
@@ -318,14 +320,14 @@ impl Host {
         let Some(outlets) = &shared.grants.publish else {
             return Err("nothing may be published".to_owned());
         };
-        let recording = self.attempt.span.as_ref().map(|span| {
+        let recording = self.attempt.recorder.as_ref().map(|recorder| {
             let (to, bytes) = (Arc::clone(&publication.to), publication.body.len());
-            Recording::begin(span, StepKind::Publish { to, bytes })
+            Recording::begin(recorder, StepKind::Publish { to, bytes })
         });
         let publication = Publication {
             trace: recording
                 .as_ref()
-                .map(Recording::trace)
+                .and_then(Recording::trace)
                 .or(self.attempt.trace),
             ..publication
         };

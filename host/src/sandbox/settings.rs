@@ -52,6 +52,8 @@ pub struct Settings {
     /// How the handler may hold messages; `None` = not at all, because the queue is at most once. Then it answers to no
     /// producer, either.
     pub holds: Option<HoldLimits>,
+    /// Whether the calls of attempts are noted, for the dead letters of those that fail.
+    pub record_calls: bool,
     /// How a program is called.
     pub program: Program,
     /// The memory allocation of instances.
@@ -79,6 +81,7 @@ impl Default for Settings {
             reuse_idle: Duration::from_secs(60),
             grants: Grants::default(),
             holds: Some(HoldLimits::default()),
+            record_calls: false,
             program: Program::default(),
             allocation: Allocation::default(),
             snapshot: true,

@@ -256,6 +256,7 @@ pub(super) async fn letter(State(ui): State<Ui>, words: Words) -> Result<Respons
         "defect": entry.defect,
         "cause": entry.signature_in(key),
         "log": entry.log(),
+        "calls": entry.calls().calls,
         "history": history.collect::<Vec<_>>(),
         "headers": headers.collect::<Vec<_>>(),
         "body": truncated(&body, BODY_MAX),

@@ -169,7 +169,7 @@ fn dead_lettered(fields: &[(Bytes, Bytes)], headers: &Headers) {
         group: Some("workers"),
         rejection: &rejection,
         handler: "sha256:0",
-        log: None,
+        evidence: None,
         now_ms: 1,
         expires_at_ms: None,
     };

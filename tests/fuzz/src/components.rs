@@ -319,7 +319,7 @@ fn dead_lettered(rejection: &Rejection) {
         group: Some("workers"),
         rejection,
         handler: "sha256:0",
-        log: None,
+        evidence: None,
         now_ms: 1,
         expires_at_ms: None,
     };

@@ -311,7 +311,7 @@ impl Scene {
             group: (self.kind == Kind::Stream).then_some(letter.group),
             rejection: &rejection,
             handler: "sha256:abc",
-            log: None,
+            evidence: None,
             now_ms: match letter.died_ms {
                 0 => hostler::telemetry::wall_clock_ms(),
                 died => died,

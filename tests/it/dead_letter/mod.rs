@@ -1,6 +1,7 @@
 //! Dead letters.
 
 mod dlq_api;
+mod dlq_calls;
 mod dlq_commands;
 mod dlq_docs;
 mod dlq_filters;

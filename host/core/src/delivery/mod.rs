@@ -16,6 +16,7 @@
 //! - [`key_value`]: the keys of a handler.
 //! - [`death`]: the history that a dead letter carries, and cycles.
 //! - [`reply`]: what producers that wait learn, and handlers answer.
+//! - [`evidence`]: what a dead letter keeps of its last attempt.
 //! - [`signature`]: what failures of one cause have in common.
 //! - [`text`]: bounded and printable texts.
 //! - [`trace`]: the trace that a message belongs to.
@@ -27,6 +28,7 @@ pub mod batch;
 pub mod death;
 pub mod declared;
 pub mod effect;
+pub mod evidence;
 pub mod hold;
 pub mod journal;
 pub mod key_value;

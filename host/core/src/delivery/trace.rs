@@ -1,7 +1,9 @@
 //! The trace that a message belongs to: W3C `traceparent`. And the span of an attempt, with its steps.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::message::{Headers, TRACEPARENT};
@@ -128,15 +130,28 @@ impl Traced<'_> {
 #[derive(Debug)]
 pub struct AttemptSpan {
     trace: Trace,
-    steps: Mutex<Steps>,
+    steps: Arc<StepLog>,
 }
 
-/// The steps of an attempt, in the order of their ends.
+/// Notes what an attempt does: for its span, and for its dead letter.
 #[derive(Debug, Default)]
+pub struct StepLog(Mutex<Steps>);
+
+/// Where the steps of an attempt are noted. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    /// The steps.
+    pub steps: Arc<StepLog>,
+    /// The span of the attempt, if it is recorded: each step has a span of its own in it.
+    pub trace: Option<Trace>,
+}
+
+/// The last steps of an attempt, in the order of their begins.
+#[derive(Clone, Debug, Default)]
 pub struct Steps {
     /// At most 64.
-    pub kept: Vec<Step>,
-    /// How many there were beyond those.
+    pub kept: VecDeque<Step>,
+    /// How many there were before those.
     pub dropped: u32,
 }
 
@@ -149,10 +164,12 @@ pub struct Step {
     pub kind: StepKind,
     /// When it began.
     pub began: Instant,
-    /// When it ended.
-    pub ended: Instant,
+    /// When it ended; `None` = it goes on.
+    pub ended: Option<Instant>,
     /// Why it failed: a word of a fixed set.
     pub error: Option<&'static str>,
+    /// The bytes of the body of its answer that have come so far.
+    pub received: Option<Arc<AtomicU64>>,
 }
 
 /// What an attempt did.
@@ -199,7 +216,7 @@ impl AttemptSpan {
     pub fn new(trace: Trace) -> Self {
         Self {
             trace,
-            steps: Mutex::default(),
+            steps: Arc::default(),
         }
     }
 
@@ -208,19 +225,47 @@ impl AttemptSpan {
         &self.trace
     }
 
-    /// Add a step. Beyond the bound it is counted only.
-    pub fn add(&self, step: Step) {
-        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-        if steps.kept.len() < STEPS_MAX {
-            steps.kept.push(step);
-        } else {
-            steps.dropped = steps.dropped.saturating_add(1);
+    /// Where its steps are noted.
+    pub fn recorder(&self) -> Recorder {
+        Recorder {
+            steps: Arc::clone(&self.steps),
+            trace: Some(self.trace),
         }
     }
 
-    /// Take the steps so far.
-    pub fn take_steps(&self) -> Steps {
-        std::mem::take(&mut *self.steps.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The steps so far.
+    pub fn steps(&self) -> Steps {
+        self.steps.so_far()
+    }
+}
+
+impl StepLog {
+    /// A step begins. Beyond the bound the first one is counted only.
+    pub fn begin(&self, step: Step) {
+        let mut steps = self.lock();
+        if steps.kept.len() == STEPS_MAX {
+            steps.kept.pop_front();
+            steps.dropped = steps.dropped.saturating_add(1);
+        }
+        steps.kept.push_back(step);
+    }
+
+    /// More is known of the step with this span, if it is still kept.
+    pub fn change(&self, span_id: u64, change: impl FnOnce(&mut Step)) {
+        let mut steps = self.lock();
+        let mut last_first = steps.kept.iter_mut().rev();
+        if let Some(step) = last_first.find(|step| step.span_id == span_id) {
+            change(step);
+        }
+    }
+
+    /// The steps so far.
+    pub fn so_far(&self) -> Steps {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Steps> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -274,23 +319,26 @@ mod tests {
 
     #[test]
     fn the_steps_of_an_attempt_are_bounded_and_the_rest_is_counted() {
-        let span = AttemptSpan::new(Trace::parse(VALID.as_bytes()).unwrap());
+        let log = StepLog::default();
         let now = Instant::now();
         for span_id in 0..100 {
-            span.add(Step {
+            log.begin(Step {
                 span_id,
                 kind: StepKind::Store {
                     operation: "get",
                     keys: 1,
                 },
                 began: now,
-                ended: now,
+                ended: None,
                 error: None,
+                received: None,
             });
         }
-        let steps = span.take_steps();
+        log.change(99, |step| step.ended = Some(now));
+        let steps = log.so_far();
+        assert_eq!(steps.kept[63].ended, Some(now));
         assert_eq!((steps.kept.len(), steps.dropped), (STEPS_MAX, 36));
-        assert!(span.take_steps().kept.is_empty());
+        assert_eq!(steps.kept[0].span_id, 36, "the last ones are kept");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::delivery::death::History;
 use crate::delivery::declared::headers;
+use crate::delivery::evidence::Evidence;
 use crate::delivery::message::{
     EXPIRES_AT, Headers, MESSAGE_ID, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
@@ -34,6 +35,9 @@ headers! {
     /// The end of the log of the last attempt, if it wrote anything: whole lines, and the functions in which it
     /// trapped. `dead_letter.log` bounds it. A replayed copy does not have it.
     LOG = "x-dead-letter-log";
+    /// The last calls of the last attempt, if it made any: JSON, at most 4 KiB
+    /// ([`Calls`](crate::delivery::evidence::Calls)). A replayed copy does not have it.
+    CALLS = "x-dead-letter-calls";
     /// The consumer group in which the message died; absent in a list.
     GROUP = "x-dead-letter-group";
     /// The queue in which the message died first. This header never changes.
@@ -69,7 +73,7 @@ headers! {
 
 /// Headers of the original that are not copied. Each of them is either written anew, or belongs to
 /// one delivery, one queue or one replay only.
-const OWNED: [&str; 20] = [
+const OWNED: [&str; 21] = [
     REASON,
     DETAIL,
     SOURCE,
@@ -77,6 +81,7 @@ const OWNED: [&str; 20] = [
     ATTEMPTS,
     HANDLER,
     LOG,
+    CALLS,
     GROUP,
     LAST_DEATH_QUEUE,
     LAST_DEATH_REASON,
@@ -105,8 +110,8 @@ pub struct Context<'a> {
     pub rejection: &'a Rejection,
     /// The digest of the handler that ran or would have run.
     pub handler: &'a str,
-    /// The end of the log of the attempt, if it wrote anything.
-    pub log: Option<&'a str>,
+    /// What is kept of the last attempt.
+    pub evidence: Option<&'a Evidence>,
     /// Now, in epoch milliseconds.
     pub now_ms: u64,
     /// When the message expires by the time to live of its queue, in epoch milliseconds. Its header
@@ -191,8 +196,12 @@ impl Rewrite {
         rewrite.add(SOURCE_ID, context.source_id);
         rewrite.add(ATTEMPTS, rejection.attempts.to_string());
         rewrite.add(HANDLER, context.handler);
-        if let Some(log) = context.log {
+        let kept = context.evidence;
+        if let Some(log) = kept.and_then(|kept| kept.log.as_deref()) {
             rewrite.add(LOG, log);
+        }
+        if let Some(calls) = kept.and_then(|kept| kept.calls.as_deref()) {
+            rewrite.add(CALLS, calls);
         }
         if let Some(group) = context.group {
             rewrite.add(GROUP, group);

@@ -344,7 +344,7 @@ impl Canceller {
             group,
             rejection,
             handler: "",
-            log: None,
+            evidence: None,
             now_ms,
             expires_at_ms: None,
         };

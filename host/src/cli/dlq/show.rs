@@ -8,8 +8,9 @@ use crate::cli::text::{UNKNOWN, one_line, one_line_of, or_dash, time};
 use crate::cli::{Common, Exit, Failure, Reach, Variables, named, output};
 use crate::dead_letter::{Entry, groups};
 use crate::delivery::death::Death;
+use crate::delivery::evidence::Calls;
 use crate::queue::journal::Recorded;
-use crate::wire::dead_letter::LOG;
+use crate::wire::dead_letter::{CALLS, LOG};
 
 /// Show one whole entry: why it died, its history, its headers, its body
 #[derive(Debug, clap::Args)]
@@ -108,6 +109,29 @@ pub(in crate::cli) fn recorded(records: &[Recorded]) -> String {
     output::titled(["recorded call", "status", "bytes", "made"], rows)
 }
 
+/// The calls of the last attempt, in the order of their begins.
+fn timeline(calls: &Calls) -> Option<String> {
+    let rows = calls.calls.iter().map(|call| {
+        let failed = call.error.as_deref();
+        let status = call.status.map(|status| status.to_string());
+        let replayed = call.replayed.then_some("(recorded)");
+        let answer = [status.as_deref(), failed, replayed];
+        [
+            format!("{} ms", call.at_ms),
+            one_line(&format!("{} {}", call.name, call.target)),
+            one_line(&answer.into_iter().flatten().collect::<Vec<_>>().join(" ")),
+            format!("{} ms", call.ms),
+            or_dash(call.bytes),
+        ]
+    });
+    let titles = ["at", "call of the last attempt", "answer", "took", "bytes"];
+    let table = (!calls.calls.is_empty()).then(|| output::titled(titles, rows))?;
+    Some(match calls.before {
+        0 => table,
+        before => format!("{table}\n({before} calls before these are not kept)"),
+    })
+}
+
 fn text(key: &str, entry: &Entry, history: &[Death], journal: &[Recorded]) -> String {
     let shown =
         |text: &Option<String>| text.as_deref().map_or_else(|| UNKNOWN.to_owned(), one_line);
@@ -144,11 +168,16 @@ fn text(key: &str, entry: &Entry, history: &[Death], journal: &[Recorded]) -> St
         parts.push(recorded(journal));
     }
     if !entry.headers.is_empty() {
-        // It has lines of its own, below.
-        let is_log = |name: &[u8]| name.eq_ignore_ascii_case(LOG.as_bytes());
-        let rows = entry.headers.iter().filter(|(name, _)| !is_log(name));
+        // These have lines of their own, below.
+        let is_below = |name: &[u8]| {
+            [CALLS, LOG]
+                .iter()
+                .any(|below| name.eq_ignore_ascii_case(below.as_bytes()))
+        };
+        let rows = entry.headers.iter().filter(|(name, _)| !is_below(name));
         parts.push(output::table(rows.map(pair)));
     }
+    parts.extend(timeline(&entry.calls()));
     let log = entry.log();
     if !log.is_empty() {
         let lines: Vec<String> = log.iter().map(|line| log_line(line)).collect();

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use crate::config::choices::RouteTable;
+use crate::config::choices::{Recording, RouteTable};
 use crate::config::settings::queue::AT_LEAST_ONCE;
 use crate::config::settings::section;
 use crate::queue::dead_letter_queue::OnFull;
@@ -57,4 +57,12 @@ section! { "Dead letters";
         .idle_without(&DEAD_LETTER_KEY)
         .default("4KiB")
         .range(|| (ByteSize(0), ByteSize(64 << 10)));
+
+    /// What a dead letter keeps of the last calls of the attempt that failed: HTTP requests, lookups, keys and
+    /// published messages. `calls` = name, target, status, time and size, at most 4 KiB, without any content: no query, header, body, key
+    /// or value. `off` = nothing.
+    RECORDING: Recording = ("dead_letter.recording", "WHAT")
+        .kinds(&AT_LEAST_ONCE)
+        .idle_without(&DEAD_LETTER_KEY)
+        .default("calls");
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
@@ -171,9 +171,10 @@ impl Requests {
             return Err(HttpError::Denied(why));
         }
         let ending = context.ending();
-        let mut recording = context.record(|| steps::of_request(&request.method, &request.url));
-        let recorded = recording.as_ref().map(|recording| Origin {
-            traceparent: Some(Bytes::from(recording.trace().to_string())),
+        let recording = context.record(|| steps::of_request(&request.method, &request.url));
+        let trace = recording.as_ref().and_then(|recording| recording.trace());
+        let recorded = trace.map(|trace| Origin {
+            traceparent: Some(Bytes::from(trace.to_string())),
             ..context.origin.clone()
         });
         let origin = recorded.as_ref().unwrap_or(&context.origin);
@@ -183,18 +184,19 @@ impl Requests {
             () = ending => Err(HttpError::Timeout),
             response = sending => response,
         };
-        if let (Some(recording), Ok(response)) = (&mut recording, &response) {
+        let mut received = None;
+        if let (Some(recording), Ok(response)) = (&recording, &response) {
             let replayed = response.extensions().get::<Replayed>();
-            recording.answered(response.status().as_u16(), replayed.is_some());
+            received = Some(recording.answered(response.status().as_u16(), replayed.is_some()));
         }
         if let Some(recording) = recording {
             recording.end(response.as_ref().err().map(HttpError::label));
         }
-        Ok(response?.map(|body| self.watched(body)))
+        Ok(response?.map(|body| self.watched(body, received)))
     }
 
-    /// The body, which ends with the attempt.
-    fn watched(&self, body: Body) -> Body {
+    /// The body, which ends with the attempt. Its bytes are counted in `received`.
+    fn watched(&self, body: Body, received: Option<Arc<AtomicU64>>) -> Body {
         if body.is_end_stream() {
             return body;
         }
@@ -207,12 +209,12 @@ impl Requests {
         if self.context.has_ended() {
             drop(body.lock().take());
         }
-        Body::new(Watched(body))
+        Body::new(Watched(body, received))
     }
 }
 
-/// A body that ends with an error when its attempt has taken it away.
-struct Watched(Unread);
+/// A body that ends with an error when its attempt has taken it away, and how many bytes of it have come.
+struct Watched(Unread, Option<Arc<AtomicU64>>);
 
 impl http_body::Body for Watched {
     type Data = Bytes;
@@ -224,7 +226,15 @@ impl http_body::Body for Watched {
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
         let mut body = self.0.lock();
         match &mut *body {
-            Some(body) => Pin::new(body).poll_frame(cx),
+            Some(body) => {
+                let polled = Pin::new(body).poll_frame(cx);
+                if let (Some(received), Poll::Ready(Some(Ok(frame)))) = (&self.1, &polled)
+                    && let Some(data) = frame.data_ref()
+                {
+                    received.fetch_add(data.len() as u64, Ordering::Relaxed);
+                }
+                polled
+            }
             None => Poll::Ready(Some(Err(HttpError::Timeout))),
         }
     }

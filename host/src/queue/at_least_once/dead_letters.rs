@@ -200,7 +200,7 @@ impl<Q: AtLeastOnce> Letters<'_, Q> {
                 group: self.queue.group(),
                 rejection,
                 handler: &settlement.handler,
-                log: settlement.log.as_deref(),
+                evidence: settlement.evidence.as_deref(),
                 now_ms: self.now_ms,
                 expires_at_ms: settlement.expires_at_ms,
             };

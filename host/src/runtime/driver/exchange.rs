@@ -135,8 +135,8 @@ impl Driver {
             return;
         };
         let is_dead_letter = matches!(action, SettleAction::DeadLetter(_));
-        let (handler, log) = match &job.last {
-            Some(last) => (Arc::clone(&last.handler), last.log.clone()),
+        let (handler, evidence) = match &job.last {
+            Some(last) => (Arc::clone(&last.handler), last.evidence.clone()),
             None => (no_digest(), None),
         };
         let settlement = Settlement {
@@ -145,7 +145,7 @@ impl Driver {
             action,
             handler,
             // Only a dead letter keeps it.
-            log: log.filter(|_| is_dead_letter),
+            evidence: evidence.filter(|_| is_dead_letter),
             expires_at_ms: job.expires_at_ms,
             effects: job.effects.clone(),
             has_run: job.has_run,
@@ -216,7 +216,7 @@ impl Driver {
         {
             job.last = Some(Box::new(LastAttempt {
                 handler: Arc::clone(&report.digest),
-                log: report.log,
+                evidence: report.evidence,
                 trace: report.trace,
             }));
             if let Outcome::Fault(fault) = &report.outcome

@@ -147,10 +147,13 @@ fn of_step(recorded: &Recorded, step: &Step) -> Span {
             attributes.push(text("error.type", &code.to_string()));
             Some(failed(""))
         }
-        _ => step.error.map(|error| {
-            attributes.push(text("error.type", error));
-            failed(error)
-        }),
+        _ => step
+            .error
+            .or(step.ended.is_none().then_some("cancelled"))
+            .map(|error| {
+                attributes.push(text("error.type", error));
+                failed(error)
+            }),
     };
     Span {
         parent_span_id: recorded.trace.span_number().to_be_bytes().to_vec(),
@@ -158,7 +161,12 @@ fn of_step(recorded: &Recorded, step: &Step) -> Span {
         name,
         kind: kind.into(),
         status,
-        ..span(recorded, step.span_id, (step.began, step.ended), attributes)
+        ..span(
+            recorded,
+            step.span_id,
+            (step.began, step.ended.unwrap_or(recorded.ended)),
+            attributes,
+        )
     }
 }
 

@@ -257,7 +257,7 @@ impl Tracer {
             handler: Arc::clone(about.handler),
             outcome,
             fault: fault.map(|fault| (fault.kind, fault.detail.clone())),
-            steps: recording.span.take_steps(),
+            steps: recording.span.steps(),
         };
         if self.spans.try_send(recorded).is_err() {
             dropped::add(Signal::Traces, 1);

@@ -123,7 +123,7 @@ async fn fill(
         group: Some("bench"),
         rejection: &rejection,
         handler: "sha256:0000000000000000000000000000000000000000000000000000000000000000",
-        log: None,
+        evidence: None,
         now_ms: wall_clock_ms(),
         expires_at_ms: None,
     };

@@ -3,14 +3,14 @@
 
 use bytes::Bytes;
 
-use super::{AGAIN, CRASHES, FRAMING, HELD, LOG, ONLY_GROUP, REPLAYED, Rewrite};
+use super::{AGAIN, CALLS, CRASHES, FRAMING, HELD, LOG, ONLY_GROUP, REPLAYED, Rewrite};
 use crate::delivery::message::{
     Headers, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT,
 };
 use crate::wire::death::{self, X_DEATH};
 
 /// Headers that describe only the time before the replay. Attempts start again.
-const RESET: [&str; 11] = [
+const RESET: [&str; 12] = [
     RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
     REDIS_DELIVERY_COUNT,
@@ -22,6 +22,7 @@ const RESET: [&str; 11] = [
     REPLAYED,
     FRAMING,
     LOG,
+    CALLS,
 ];
 
 /// What a replayed copy says of its replay.
@@ -76,6 +77,7 @@ fn rewrite(headers: &Headers, replaying: Replaying<'_>) -> Rewrite {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::evidence::Evidence;
     use crate::delivery::policy::{Reason, Rejection};
     use crate::wire::dead_letter::{Context, only_group};
     use crate::wire::stream;
@@ -99,7 +101,10 @@ mod tests {
             group: Some("workers"),
             rejection: &rejection,
             handler: "",
-            log: Some("what it wrote"),
+            evidence: Some(&Evidence {
+                log: Some("what it wrote".into()),
+                calls: Some("{}".into()),
+            }),
             now_ms: 1000,
             expires_at_ms: None,
         };
@@ -127,7 +132,10 @@ mod tests {
         assert_eq!(count(&headers), 1);
         assert_eq!(only_group(&headers), Some("workers"));
         assert_eq!(headers.find_str(AGAIN), Some("1"));
-        assert!(stream::headers(&letter).find(LOG).is_some() && headers.find(LOG).is_none());
+        for name in [LOG, CALLS] {
+            assert!(stream::headers(&letter).find(name).is_some());
+            assert!(headers.find(name).is_none(), "{name}");
+        }
         assert_eq!(headers.find_str("x-message-id"), Some("7-1"));
         assert_eq!(headers.find_str("x-first-death-reason"), Some("expired"));
         let before = death::read(&stream::headers(&letter)).history;

@@ -21,7 +21,7 @@ fn context<'a>(source: &'a str, rejection: &'a Rejection) -> Context<'a> {
         group: Some("workers"),
         rejection,
         handler: "sha256:abc",
-        log: None,
+        evidence: None,
         now_ms: 1000,
         expires_at_ms: None,
     }
