@@ -721,6 +721,8 @@ fn answered(job: &Job, how: &Closed) -> Option<reply::Status> {
         },
         Closed::Settled(SettleAction::DeadLetter(_)) => Some(reply::Status::DeadLettered),
         Closed::Settled(SettleAction::Discard(_)) => Some(reply::Status::Discarded),
+        // The command that has cancelled it answers.
+        Closed::Cancelled => job.is_awaited.then_some(reply::Status::Cancelled),
         _ => None,
     }
 }

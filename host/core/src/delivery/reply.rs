@@ -39,6 +39,8 @@ declared! {
         Discarded = "discarded",
         /// A message with its id was handled before: this one was acknowledged without a run.
         Duplicate = "duplicate",
+        /// An operator has cancelled it.
+        Cancelled = "cancelled",
     }
 }
 

@@ -311,10 +311,7 @@ impl Canceller {
             let answer = Answer {
                 id: found.id.clone(),
                 group: group.map(str::to_owned),
-                status: match self.kept {
-                    Some(_) => Status::DeadLettered,
-                    None => Status::Discarded,
-                },
+                status: Status::Cancelled,
                 reason: None,
                 detail: None,
                 value: None,

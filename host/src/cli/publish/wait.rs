@@ -26,11 +26,11 @@ pub(super) fn show(answer: Result<Answer, WaitError>, as_json: bool) -> Result<E
 /// What became of it, in one line.
 fn said(answer: &Answer) -> String {
     let mut said = format!("{} is {}", answer.id, answer.status.label());
-    for (before, text) in [(": ", &answer.reason), (": ", &answer.detail)] {
-        if let Some(text) = text {
-            said.push_str(before);
-            said.push_str(text);
-        }
+    let reason = answer.reason.as_deref();
+    let reason = reason.filter(|reason| *reason != answer.status.label());
+    for text in reason.into_iter().chain(answer.detail.as_deref()) {
+        said.push_str(": ");
+        said.push_str(text);
     }
     said
 }
@@ -38,10 +38,12 @@ fn said(answer: &Answer) -> String {
 fn exit_of(answer: &Answer) -> Exit {
     match answer.status {
         Status::Acked | Status::Duplicate => Exit::Ok,
-        Status::DeadLettered | Status::Discarded => match answer.reason.as_deref() {
-            Some(reason) if reason == Reason::Dropped.label() => Exit::Drop,
-            _ => Exit::Fault,
-        },
+        Status::DeadLettered | Status::Discarded | Status::Cancelled => {
+            match answer.reason.as_deref() {
+                Some(reason) if reason == Reason::Dropped.label() => Exit::Drop,
+                _ => Exit::Fault,
+            }
+        }
     }
 }
 
@@ -79,6 +81,7 @@ mod tests {
         assert_eq!(exit(Status::DeadLettered, Some("dropped")), Exit::Drop);
         assert_eq!(exit(Status::Discarded, Some("dropped")), Exit::Drop);
         assert_eq!(exit(Status::DeadLettered, Some("expired")), Exit::Fault);
+        assert_eq!(exit(Status::Cancelled, Some("cancelled")), Exit::Fault);
         assert_eq!(
             exit(Status::Discarded, Some("a reason of tomorrow")),
             Exit::Fault
