@@ -13,6 +13,7 @@ fn all() -> Vec<&'static Script> {
         crate::queue::list::scripts::ALL,
         crate::queue::scripts::ALL,
         crate::queue::stream::scripts::ALL,
+        crate::redis::scripts::ALL,
         crate::registry::scripts::ALL,
         crate::rollout::scripts::ALL,
         crate::schedule::scripts::ALL,

@@ -10,10 +10,12 @@ pub mod hint;
 pub mod names;
 pub mod reply;
 pub mod script;
+pub mod scripts;
 mod server_time;
 pub mod target;
 mod topology;
 pub mod usage;
+pub mod walk;
 
 pub use error::{Class, Error};
 pub use server_time::{ServerTime, machine_ms, server_ms};

@@ -194,7 +194,7 @@ async fn one(session: &Session, args: &Args, id: &str) -> Result<(Summary, Exit)
     }
     let mut holders = Vec::new();
     for (queue, canceller) in queues.iter().zip(&cancellers) {
-        if queues.len() > 1 && !canceller.find(id).await?.is_empty() {
+        if queues.len() > 1 && canceller.has(id).await? {
             holders.push(one_line(&queue.queue));
         }
     }

@@ -7,7 +7,6 @@ use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Serialize, Serializer};
 
 use super::list;
-use crate::calls::copy;
 use crate::delivery::death::History;
 use crate::delivery::evidence::Calls;
 use crate::delivery::journal::Stored;
@@ -208,11 +207,6 @@ impl Entry {
     /// How many bytes its fields have.
     pub(super) fn size(&self) -> usize {
         self.fields.iter().map(|(n, v)| n.len() + v.len()).sum()
-    }
-
-    /// What it takes in this process.
-    pub(super) fn held(&self) -> usize {
-        copy::held(&self.fields)
     }
 
     /// The whole entry as one line of JSON: see [`crate::wire::line`].

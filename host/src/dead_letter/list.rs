@@ -9,22 +9,16 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::{DeadLetters, Entry, Error};
-use crate::dead_letter::scripts;
 use crate::delivery::message::Headers;
 use crate::delivery::text::hex;
-use crate::redis::reply;
+use crate::redis::walk::{PAGE, Places, stretch};
 use crate::wire::dead_letter::replay::{self, Replaying};
 use crate::wire::dead_letter::{FRAMING, REASON, RECORDS, SOURCE};
 use crate::wire::list::{self, Codec};
 use crate::wire::{envelope, frame, keys};
 
-/// How many entries are read at first, and at most at once.
-pub(super) const PAGE_FIRST: usize = 16;
-const PAGE_MAX: usize = 256;
-/// After how many bytes a page ends.
-const PAGE_BYTES: usize = 4 << 20;
 /// Most values that mark the end of a walk: each of them is enough.
-const MARKS_MAX: usize = 4;
+const MARKS_MAX: u64 = 4;
 /// How often a walk looks for its place before it begins again.
 const LOOKS_MAX: usize = 3;
 /// How many bytes of a digest name an entry.
@@ -33,13 +27,6 @@ const ID_BYTES: usize = 16;
 /// The id of an entry: equal values share it.
 pub(super) fn id_of(value: &[u8]) -> String {
     hex(&Sha256::digest(value)[..ID_BYTES])
-}
-
-/// How many entries to read at once: more where the last ones were small.
-pub(super) fn page_after(sizes: impl ExactSizeIterator<Item = usize>) -> usize {
-    let count = sizes.len().max(1);
-    let average = (sizes.sum::<usize>() / count).max(1);
-    (PAGE_BYTES / average).clamp(1, PAGE_MAX)
 }
 
 /// Headers, payload, and the codec for a copy of this value. A value that is neither a frame nor the
@@ -104,13 +91,6 @@ fn is_raw(headers: &Headers) -> bool {
     headers.find_str(FRAMING) == Some("raw")
 }
 
-/// A stretch of a list, oldest first.
-struct Page {
-    values: Vec<Bytes>,
-    /// How many are left before the end, as far as it is known.
-    left: Option<u64>,
-}
-
 /// A walk through a list.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
@@ -124,7 +104,6 @@ pub(super) struct Walk {
     marks: Vec<Bytes>,
     /// How many were there at the start, and are not seen yet.
     unseen: u64,
-    page: usize,
     is_over: bool,
 }
 
@@ -132,7 +111,15 @@ impl Walk {
     /// Over the entries that are there now.
     pub(super) async fn begin(letters: &DeadLetters) -> Result<Self, Error> {
         let unseen = letters.length().await?;
-        let marks = letters.newest_values(0, MARKS_MAX).await?;
+        let read = stretch(
+            &letters.link,
+            &letters.key,
+            Places::Newest,
+            (0, MARKS_MAX),
+            &[],
+        );
+        let marks = letters.checked(read.await)?.0.into_iter();
+        let marks: Vec<Bytes> = marks.map(|(value, _)| value).collect();
         Ok(Self {
             place: 0,
             known: Vec::new(),
@@ -140,7 +127,6 @@ impl Walk {
             is_over: marks.is_empty(),
             marks,
             unseen,
-            page: PAGE_FIRST,
         })
     }
 
@@ -160,9 +146,8 @@ impl Walk {
             self.removed = removed;
             // The last passed entry is read again, to see whether it is where it was.
             let back = self.place.min(1);
-            let count = self.page as u64 + back;
-            let page = Page::read(letters, self.place - back, count, &self.marks).await?;
-            let mut values = page.values;
+            let places = (self.place - back, PAGE as u64 + back);
+            let (mut values, left) = letters.oldest_values(places, &self.marks).await?;
             let mut known = Vec::new();
             if back == 1 {
                 if !values.first().is_some_and(|last| self.known.contains(last)) {
@@ -175,14 +160,13 @@ impl Walk {
                 }
                 known.push(values.remove(0));
             }
-            match page.left {
+            match left {
                 Some(left) => self.is_over = left == 0,
                 // Others have removed every mark: read at most as many entries as there were.
                 None => values.truncate(usize::try_from(self.unseen).unwrap_or(usize::MAX)),
             }
             self.is_over |= values.is_empty();
             self.unseen = self.unseen.saturating_sub(values.len() as u64);
-            self.page = page_after(values.iter().map(Bytes::len));
             self.place += values.len() as u64;
             known.extend(values.iter().cloned());
             self.known = known;
@@ -192,36 +176,10 @@ impl Walk {
 
     /// Others removed some of the passed entries: how many of the known ones are left.
     async fn find(&self, letters: &DeadLetters) -> Result<u64, Error> {
-        let from = self.place.saturating_sub(PAGE_MAX as u64);
-        let page = Page::read(letters, from, PAGE_MAX as u64, &[]).await?;
+        let from = self.place.saturating_sub(PAGE as u64);
+        let (values, _) = letters.oldest_values((from, PAGE as u64), &[]).await?;
         let is_known = |value| self.known.contains(value);
-        let last = page.values.iter().rposition(is_known);
+        let last = values.iter().rposition(is_known);
         Ok(last.map_or(0, |last| from + last as u64 + 1))
-    }
-}
-
-impl Page {
-    /// Leave out the `passed` oldest entries, and read at most `count`, up to the first mark there is.
-    async fn read(
-        letters: &DeadLetters,
-        passed: u64,
-        count: u64,
-        marks: &[Bytes],
-    ) -> Result<Self, Error> {
-        let script = &scripts::PAGE_LIST;
-        let mut call = script.on(&[&letters.key]);
-        call.arg(passed).arg(count).arg(PAGE_BYTES);
-        for mark in marks {
-            call.arg(&mark[..]);
-        }
-        let reply = letters.run(script, &call).await?;
-        let page = || {
-            let [values, left] = reply::tuple(script.name(), reply)?;
-            Ok(Self {
-                values: reply::values(script.name(), values)?,
-                left: u64::try_from(reply::integer(script.name(), &left)?).ok(),
-            })
-        };
-        letters.checked(page())
     }
 }

@@ -52,13 +52,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use redis::{Cmd, Pipeline, Value, cmd};
-use tokio::task::yield_now;
+use redis::{Cmd, Pipeline, Value};
 
 use crate::delivery::message::Headers;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::script::Script;
 use crate::redis::target::{PasswordSource, Target, TargetError, TlsFiles};
+use crate::redis::walk::{Entries, Order, Places, stretch};
 use crate::redis::{Error as RedisError, reply, server_ms};
 use crate::wire::dead_letter as header;
 use crate::wire::stream::{self, Decoded};
@@ -83,8 +83,6 @@ pub use scan::{Filter, Scan};
 const NO_KEY: &str = "none";
 /// Most entries deleted in one round trip.
 const DELETED_PER_PIPELINE: usize = 256;
-/// After how many bytes of entries a stretch of heads ends.
-const HEADS_BYTES: usize = 4 << 20;
 
 /// Why a command on a dead-letter queue failed.
 #[derive(Debug, thiserror::Error)]
@@ -335,7 +333,8 @@ impl DeadLetters {
     pub async fn find(&self, id: &str) -> Result<Option<Entry>, Error> {
         if self.kind().await? == Kind::Stream {
             let id = scan::normalized(id)?;
-            return Ok(self.range(&self.link, &id, &id, 1).await?.pop());
+            let mut walk = self.walk(Order::Up, &id, &id);
+            return Ok(self.read(&self.link, &mut walk).await?.pop());
         }
         let filter = Filter {
             ids: vec![id.to_owned()],
@@ -423,66 +422,41 @@ impl DeadLetters {
         }
     }
 
-    /// At most `count` entries from `newest` downwards (`+` = the end).
+    /// At most `count` entries from `newest` downwards (`+` = the end); fewer if they are large.
     async fn newest(&self, newest: &str, count: usize) -> Result<Vec<Entry>, Error> {
-        self.read(&self.link, "XREVRANGE", newest, "-", count).await
+        let mut walk = self.walk(Order::Down, newest, "-").most(count);
+        self.read(&self.link, &mut walk).await
     }
 
-    /// At most `count` entries from `from` upwards, up to `last`.
-    async fn range(
+    /// A walk between these ids.
+    fn walk(&self, order: Order, from: &str, to: &str) -> Entries {
+        let mut walk = Entries::new(&self.key, order, from, to);
+        if self.heads_only {
+            let wanted = entry::HEADS.iter().map(|header| format!("h:{header}"));
+            walk.wanted = (wanted.collect(), entry::TEXT_MAX);
+        }
+        walk.is_plain = !self.heads_only;
+        walk
+    }
+
+    /// The next entries of a walk.
+    async fn read(&self, link: &Link, walk: &mut Entries) -> Result<Vec<Entry>, Error> {
+        let entries = self.checked(walk.next(link).await)?.into_iter();
+        let entry = |(id, fields)| Entry::new(id, fields, &self.options);
+        Ok(entries.map(entry).collect())
+    }
+
+    /// Values of a list: leave out the `passed` oldest, and read at most `most`, up to the first mark there is. Also says
+    /// how many are left before the end.
+    async fn oldest_values(
         &self,
-        link: &Link,
-        from: &str,
-        last: &str,
-        count: usize,
-    ) -> Result<Vec<Entry>, Error> {
-        self.read(link, "XRANGE", from, last, count).await
-    }
-
-    async fn read(
-        &self,
-        link: &Link,
-        name: &'static str,
-        from: &str,
-        to: &str,
-        count: usize,
-    ) -> Result<Vec<Entry>, Error> {
-        let read = async {
-            let entries = if self.heads_only {
-                let script = &scripts::DEAD_HEADS;
-                let mut call = script.on(&[&self.key]);
-                call.arg(name).arg(from).arg(to).arg(count);
-                call.arg(HEADS_BYTES).arg(entry::TEXT_MAX);
-                for header in entry::HEADS {
-                    call.arg(format!("h:{header}"));
-                }
-                link.run(script, &call).await?
-            } else {
-                let mut command = cmd(name);
-                command.arg(&self.key).arg(from).arg(to);
-                command.arg("COUNT").arg(count);
-                link.call(name, &command).await?
-            };
-            let entries = reply::array(name, entries)?;
-            // The requests of others go out before these are read.
-            yield_now().await;
-            let entries = entries.into_iter().map(|entry| {
-                let [id, fields] = reply::tuple(name, entry)?;
-                let (id, fields) = (reply::text(name, id)?, reply::fields(name, fields)?);
-                Ok(Entry::new(id, fields, &self.options))
-            });
-            entries.collect()
-        };
-        self.checked(read.await)
-    }
-
-    /// At most `count` values of a list from the `first` newest on, newest first.
-    async fn newest_values(&self, first: usize, count: usize) -> Result<Vec<Bytes>, Error> {
-        const COMMAND: &str = "LRANGE";
-        let mut command = cmd(COMMAND);
-        command.arg(&self.key).arg(first).arg(first + count - 1);
-        let values = self.link.call(COMMAND, &command).await;
-        self.checked(values.and_then(|values| reply::values(COMMAND, values)))
+        (passed, most): (u64, u64),
+        marks: &[Bytes],
+    ) -> Result<(Vec<Bytes>, Option<u64>), Error> {
+        let places = (passed, most);
+        let read = stretch(&self.link, &self.key, Places::Oldest, places, marks).await;
+        let (values, left) = self.checked(read)?;
+        Ok((values.into_iter().map(|(value, _)| value).collect(), left))
     }
 
     /// Run a script on this queue.

@@ -10,10 +10,14 @@ use tokio::task::yield_now;
 use super::{DeadLetters, Entry, Error, Kind, groups, list};
 use crate::delivery::millis::millis;
 use crate::redis::connection::Link;
+use crate::redis::walk::{Entries, Order, PAGE, PAGE_BYTES};
 
 /// Redis writes 64 KiB of a reply, then serves other connections. A page that is not larger is here before Redis begins
 /// what is sent beside it. These are the bytes of its fields: their lengths are about a quarter more.
 const WRITTEN_AT_ONCE: usize = 48 << 10;
+
+/// How many entries are read at first.
+const PAGE_FIRST: usize = 16;
 
 /// A filter for dead letters: each field that is set must match. Entries that are no dead letters match
 /// only if they are named: by `any_entry`, or by [`UNKNOWN`](super::peek::UNKNOWN) as a reason.
@@ -89,13 +93,11 @@ enum Walk {
 /// A walk through a stream.
 #[derive(Clone, Debug)]
 struct Range {
-    from: String,
+    entries: Entries,
     /// The newest entry at the start, or the newest that is old enough.
     last: String,
     /// The ids still to look up, if the filter names some.
     ids: Option<VecDeque<String>>,
-    page: usize,
-    is_over: bool,
 }
 
 impl<'a> Scan<'a> {
@@ -195,23 +197,26 @@ impl Range {
         ids: &[String],
         cutoff: Option<u64>,
     ) -> Result<Self, Error> {
-        let ids = match ids.is_empty() {
+        let mut ids = match ids.is_empty() {
             true => None,
             false => Some(sorted(ids)?),
         };
         let newest = letters.newest("+", 1).await?.pop();
-        let mut range = Self {
-            from: "-".to_owned(),
-            is_over: newest.is_none(),
-            last: newest.map_or_else(String::new, |newest| newest.id),
-            ids,
-            page: list::PAGE_FIRST,
+        let most = match newest {
+            Some(_) => usize::MAX,
+            None => {
+                ids = None;
+                0
+            }
         };
-        if let Some(cutoff) = cutoff.filter(|cutoff| *cutoff < Entry::time_of(&range.last)) {
+        let mut last = newest.map_or_else(String::new, |newest| newest.id);
+        if let Some(cutoff) = cutoff.filter(|cutoff| *cutoff < Entry::time_of(&last)) {
             // Without a sequence number the end of a range is the last entry of that time.
-            range.last = cutoff.to_string();
+            last = cutoff.to_string();
         }
-        Ok(range)
+        let mut entries = letters.walk(Order::Up, "-", &last).most(most);
+        entries.page = PAGE_FIRST;
+        Ok(Self { entries, last, ids })
     }
 
     async fn next(
@@ -219,43 +224,26 @@ impl Range {
         letters: &DeadLetters,
         link: &Link,
     ) -> Result<Option<Vec<Entry>>, Error> {
-        if self.is_over {
-            return Ok(None);
-        }
-        let entries = match &mut self.ids {
-            Some(ids) => {
-                let Some(id) = ids.front() else {
-                    self.is_over = true;
-                    return Ok(None);
-                };
-                let found = match parse(id)? <= bound(&self.last) {
-                    true => letters.range(link, id, id, 1).await?,
-                    false => Vec::new(),
-                };
-                ids.pop_front();
-                found
-            }
-            None => {
-                let page = letters
-                    .range(link, &self.from, &self.last, self.page)
-                    .await?;
-                let Some(newest) = page.last() else {
-                    self.is_over = true;
-                    return Ok(None);
-                };
-                // Redis refuses an interval behind the greatest id there is.
-                match newest.id == self.last {
-                    true => self.is_over = true,
-                    false => self.from = format!("({}", newest.id),
-                }
-                let most = list::page_after(page.iter().map(Entry::held));
-                let bytes: usize = page.iter().map(Entry::size).sum();
-                let at_once = WRITTEN_AT_ONCE * page.len() / bytes.max(1);
-                self.page = at_once.max(list::PAGE_FIRST).min(most);
-                page
-            }
+        let Some(ids) = &mut self.ids else {
+            let page = letters.read(link, &mut self.entries).await?;
+            let bytes: usize = page.iter().map(Entry::size).sum();
+            let average = (bytes / page.len().max(1)).max(1);
+            let at_once = (WRITTEN_AT_ONCE / average).max(PAGE_FIRST);
+            self.entries.page = at_once.min((PAGE_BYTES / average).clamp(1, PAGE));
+            return Ok((!page.is_empty()).then_some(page));
         };
-        Ok(Some(entries))
+        let Some(id) = ids.front() else {
+            return Ok(None);
+        };
+        let found = match parse(id)? <= bound(&self.last) {
+            true => {
+                let mut one = letters.walk(Order::Up, id, id);
+                letters.read(link, &mut one).await?
+            }
+            false => Vec::new(),
+        };
+        ids.pop_front();
+        Ok(Some(found))
     }
 }
 

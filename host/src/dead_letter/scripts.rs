@@ -1,7 +1,7 @@
 //! The scripts of this room: files of `lua`, and of `lua/parts` for what several have in common.
 
 use crate::calls::copy::COPIES;
-use crate::redis::script::{STEP, TIME};
+use crate::redis::script::TIME;
 use crate::redis::scripts;
 
 const DEAD: &str = include_str!("lua/parts/dead.lua");
@@ -13,10 +13,6 @@ scripts! {
     REPLAY = [COPIES] "replay";
     /// Move one dead letter of a list back.
     LIST_REPLAY = [DEAD] "list_replay";
-    /// Read a stretch of a dead-letter queue that is a stream, without bodies.
-    DEAD_HEADS = [STEP] "dead_heads";
-    /// Read a stretch of a dead-letter queue that is a list.
-    PAGE_LIST = [STEP] "page_list";
     /// Hold a dead letter for a two-phase move.
     MOVE_HOLD = [TIME, DEAD] "move_hold";
     /// Write the copy of a dead letter in a two-phase move.

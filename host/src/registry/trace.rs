@@ -23,12 +23,13 @@ use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
+use crate::redis::walk::{Entries, Members, Order, Places, Values};
 use crate::registry::{Listed, ListedKind};
 use crate::schedule;
 use crate::wire::dead_letter as header;
 use crate::wire::decoded::message_id;
+use crate::wire::delayed::{TOKEN_LEN, fields_of};
 use crate::wire::entry_id::parse_entry_id;
-use crate::wire::frame;
 use crate::wire::held;
 use crate::wire::journal;
 use crate::wire::keys;
@@ -37,16 +38,10 @@ use crate::wire::reply as answer;
 use crate::wire::stream;
 
 const COMMAND: &str = "trace";
-/// How many entries are read at once.
-const PAGE: usize = 256;
-/// The bytes of a token in front of a value.
-const TOKEN_LEN: usize = 16;
 /// The most places that are returned.
 const FOUND_MAX: usize = 1_000;
 /// The most answers of an inbox that are searched, the newest ones.
 const ANSWERS_MAX: usize = 1_000;
-/// The most instances of a list that are searched.
-const INSTANCES_MAX: usize = 100;
 
 /// A copy of a message, or of one that follows from it.
 #[derive(Clone, Debug, Serialize)]
@@ -267,27 +262,26 @@ impl Search {
         // An entry is found by its id, however old it is.
         if parse_entry_id(&self.trace.id).is_some() {
             let id = self.trace.id.clone();
-            for (entry, fields) in self.range(&queue.queue, &id, &id, 1).await? {
+            let mut one = Entries::new(&queue.queue, Order::Up, &id, &id);
+            for (entry, fields) in one.next(&self.link).await? {
                 self.entry(queue, group, &read_to, &entry, &fields).await?;
                 seen = true;
             }
         }
-        let (mut from, mut left) = ("+".to_owned(), self.newest);
-        while left > 0 {
-            let page = self.range(&queue.queue, &from, "-", left.min(PAGE)).await?;
-            let Some((oldest, _)) = page.last() else {
+        let mut newest = Entries::newest(&queue.queue).most(self.newest);
+        loop {
+            let page = newest.next(&self.link).await?;
+            if page.is_empty() {
                 break;
-            };
-            from = format!("({oldest}");
-            left -= page.len();
+            }
             for (entry, fields) in &page {
                 if !(seen && *entry == self.trace.id) {
                     self.entry(queue, group, &read_to, entry, fields).await?;
                 }
             }
-            if left == 0 {
-                self.trace.cut.push(queue.queue.clone());
-            }
+        }
+        if newest.left == 0 {
+            self.trace.cut.push(queue.queue.clone());
         }
         self.delayed(queue).await
     }
@@ -365,20 +359,28 @@ impl Search {
     /// The answers in an inbox that are about this message. Without the right to ask, the result is empty.
     async fn answers(&self, queue: &str, inbox: &str, id: &str) -> Result<Vec<KeptAnswer>, Error> {
         let key = keys::replies(queue, inbox);
-        let kept = match self.range(&key, "+", "-", ANSWERS_MAX).await {
-            Err(error) if error.is_missing_right() => return Ok(Vec::new()),
-            kept => kept?,
-        };
-        let kept = kept.into_iter().rev().filter_map(|(entry, fields)| {
-            let answer = answer::read(&fields).filter(|answer| answer.id == id)?;
-            Some(KeptAnswer {
-                status: answer.status.label(),
-                reason: answer.reason,
-                bytes: answer.value.map(|value| value.len()),
-                written_ms: parse_entry_id(&entry).map_or(0, |(_, ms)| ms),
-            })
-        });
-        Ok(kept.collect())
+        let mut newest = Entries::newest(key).most(ANSWERS_MAX);
+        let mut kept = Vec::new();
+        loop {
+            let page = match newest.next(&self.link).await {
+                Err(error) if error.is_missing_right() => return Ok(Vec::new()),
+                page => page?,
+            };
+            if page.is_empty() {
+                break;
+            }
+            kept.extend(page.into_iter().filter_map(|(entry, fields)| {
+                let answer = answer::read(&fields).filter(|answer| answer.id == id)?;
+                Some(KeptAnswer {
+                    status: answer.status.label(),
+                    reason: answer.reason,
+                    bytes: answer.value.map(|value| value.len()),
+                    written_ms: parse_entry_id(&entry).map_or(0, |(_, ms)| ms),
+                })
+            }));
+        }
+        kept.reverse();
+        Ok(kept)
     }
 
     /// The records of a message, which holds these itself. Without the right to ask, the result is empty.
@@ -407,25 +409,6 @@ impl Search {
         Ok("0-0".to_owned())
     }
 
-    /// Entries of a stream: upwards if `from` is an id, downwards from `+` or a bound.
-    async fn range(
-        &self,
-        key: &str,
-        from: &str,
-        to: &str,
-        count: usize,
-    ) -> Result<Vec<(String, Vec<(Bytes, Bytes)>)>, Error> {
-        let name = if to == "-" { "XREVRANGE" } else { "XRANGE" };
-        let mut read = cmd(name);
-        read.arg(key).arg(from).arg(to).arg("COUNT").arg(count);
-        let entries = reply::array(COMMAND, self.link.call(COMMAND, &read).await?)?;
-        let entries = entries.into_iter().map(|entry| {
-            let [id, fields] = reply::tuple(COMMAND, entry)?;
-            Ok((reply::text(COMMAND, id)?, reply::fields(COMMAND, fields)?))
-        });
-        entries.collect()
-    }
-
     /// The values of a list, of the lists beside it, and of its instances.
     async fn list(&mut self, queue: &Listed) -> Result<(), Error> {
         let key = queue.queue.clone();
@@ -436,13 +419,12 @@ impl Search {
         self.values(queue, &keys::retry(&key), Stage::Unread, None)
             .await?;
         self.delayed(queue).await?;
-        let mut all = cmd("ZRANGE");
-        all.arg(keys::instances(&key)).arg(0).arg(INSTANCES_MAX - 1);
-        for instance in reply::array(COMMAND, self.link.call(COMMAND, &all).await?)? {
-            let instance = reply::text(COMMAND, instance)?;
-            let held = keys::processing(&key, &instance);
-            self.values(queue, &held, Stage::Held, Some(&instance))
-                .await?;
+        let mut instances = Members::new(keys::instances(&key));
+        while let Some(names) = instances.next(&self.link).await? {
+            for name in names {
+                let held = keys::processing(&key, &name);
+                self.values(queue, &held, Stage::Held, Some(&name)).await?;
+            }
         }
         Ok(())
     }
@@ -454,16 +436,13 @@ impl Search {
         state: Stage,
         host: Option<&str>,
     ) -> Result<(), Error> {
-        let mut at = 0;
-        while at < self.newest {
-            let mut page = cmd("LRANGE");
-            page.arg(key).arg(at).arg(at + PAGE - 1);
-            let values = reply::values(COMMAND, self.link.call(COMMAND, &page).await?)?;
-            if values.is_empty() {
-                return Ok(());
+        let mut newest = Values::new(key, Places::Newest).most(self.newest);
+        loop {
+            let page = newest.next(&self.link).await?;
+            if page.is_empty() {
+                break;
             }
-            at += values.len();
-            for value in values {
+            for (value, _) in page {
                 // Behind a token, where a host holds it.
                 let (token, value) = match host {
                     Some(_) => split_token(value),
@@ -475,7 +454,9 @@ impl Search {
                 }
             }
         }
-        self.trace.cut.push(key.to_owned());
+        if newest.left == 0 {
+            self.trace.cut.push(key.to_owned());
+        }
         Ok(())
     }
 
@@ -514,16 +495,13 @@ impl Search {
     /// Messages that wait for their time before they enter their queue, or between two attempts on a list.
     async fn delayed(&mut self, queue: &Listed) -> Result<(), Error> {
         let key = keys::delayed(&queue.queue);
-        let mut at = 0;
-        while at < self.newest {
-            let mut page = cmd("ZRANGE");
-            page.arg(&key).arg(at).arg(at + PAGE - 1).arg("WITHSCORES");
-            let members = reply::scored(COMMAND, self.link.call(COMMAND, &page).await?)?;
-            if members.is_empty() {
-                return Ok(());
+        let mut first = Values::new(&key, Places::Scores).most(self.newest);
+        loop {
+            let page = first.next(&self.link).await?;
+            if page.is_empty() {
+                break;
             }
-            at += members.len();
-            for (member, due) in members {
+            for (member, due) in page {
                 let (token, rest) = split_token(member);
                 let found = if queue.kind == ListedKind::Stream {
                     let headers = stream::headers(&fields_of(&rest));
@@ -538,7 +516,9 @@ impl Search {
                 }
             }
         }
-        self.trace.cut.push(key);
+        if first.left == 0 {
+            self.trace.cut.push(key);
+        }
         Ok(())
     }
 
@@ -601,19 +581,4 @@ fn split_token(entry: Bytes) -> (Option<String>, Bytes) {
         return (None, entry);
     }
     (Some(hex(&entry[..TOKEN_LEN])), entry.slice(TOKEN_LEN..))
-}
-
-/// The fields of a delayed entry of a stream ([`crate::wire::delayed`]); as many as can be read.
-fn fields_of(member: &Bytes) -> Vec<(Bytes, Bytes)> {
-    let mut at = size_of::<u32>();
-    let mut next = || {
-        let (text, after) = frame::read_text(member, at)?;
-        at = after;
-        Some(member.slice(text))
-    };
-    let mut fields = Vec::new();
-    while let (Some(name), Some(value)) = (next(), next()) {
-        fields.push((name, value));
-    }
-    fields
 }

@@ -12,6 +12,8 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use super::frame;
+
 /// The number of bytes that distinguish equal messages.
 pub const TOKEN_LEN: usize = 16;
 /// The most fields of a delayed stream entry: a script gets each field as an argument.
@@ -52,6 +54,21 @@ pub fn fields(token: [u8; TOKEN_LEN], fields: &[(Bytes, Bytes)]) -> Result<Bytes
         member.put_slice(text);
     }
     Ok(member.freeze())
+}
+
+/// The fields behind the token of a delayed stream entry: as many as can be read.
+pub fn fields_of(behind: &Bytes) -> Vec<(Bytes, Bytes)> {
+    let mut at = NUMBER;
+    let mut next = || {
+        let (text, after) = frame::read_text(behind, at)?;
+        at = after;
+        Some(behind.slice(text))
+    };
+    let mut fields = Vec::new();
+    while let (Some(name), Some(value)) = (next(), next()) {
+        fields.push((name, value));
+    }
+    fields
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod list;
 mod scan;
 mod stream;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -118,10 +119,8 @@ pub enum CancelError {
     )]
     OtherSlot(String),
     /// The search has looked at its bound of messages, and has not found this one.
-    #[error(
-        "it is not among the {SEARCH_MAX} messages that were looked at: name it by the id of its entry"
-    )]
-    Bound,
+    #[error("it is not among the {0} messages that were looked at: name it by the id of its entry")]
+    Bound(u64),
     /// Redis refused it, or its answer was lost: then some may be cancelled.
     #[error(transparent)]
     Redis(#[from] RedisError),
@@ -144,6 +143,7 @@ pub struct Canceller {
     group: Option<String>,
     recovery: Option<String>,
     kept: Option<Kept>,
+    search_max: u64,
     time: ServerTime,
 }
 
@@ -169,6 +169,7 @@ impl Canceller {
             group: None,
             recovery: None,
             kept: None,
+            search_max: SEARCH_MAX,
             time: ServerTime::default(),
         })
     }
@@ -177,6 +178,12 @@ impl Canceller {
     #[must_use]
     pub fn group(self, group: Option<String>) -> Self {
         Self { group, ..self }
+    }
+
+    /// Look at no more messages for an id than so many. The default is a million.
+    #[must_use]
+    pub fn search_max(self, search_max: u64) -> Self {
+        Self { search_max, ..self }
     }
 
     /// The recovery set of a reliable list.
@@ -201,26 +208,28 @@ impl Canceller {
     /// Cancel the message with this id: that of its entry, its delivery or its header `x-message-id`. Several messages may
     /// have that id, and several groups a message: there is an answer for each; at least one.
     ///
-    /// A message that is not found by the id of its entry is looked for among those that are not settled, up to a million.
+    /// A message that is not found by the id of its entry is looked for among those that are not settled, then among all entries of
+    /// the stream, the newest first: up to a million of each.
     ///
     /// # Errors
-    /// [`CancelError::Redis`]. After a lost answer the message may be cancelled: ask again.
+    /// [`CancelError::Bound`]; [`CancelError::Redis`]: after a lost answer the message may be cancelled: ask again.
     pub async fn cancel(&self, id: &str) -> Result<Vec<Cancelled>, CancelError> {
         let mut seen = false;
         for _ in 0..ROUNDS {
-            let found = self.find(id).await?;
-            if found.is_empty() {
-                break;
-            }
-            seen = true;
-            let done = self.cancel_all(&found).await?;
+            let (is_there, done) = self.cancel_found(id).await?;
             // Where all have moved on since they were found, they are looked for again.
             if !done.is_empty() {
                 return Ok(done);
             }
+            if !is_there {
+                break;
+            }
+            seen = true;
         }
         // A note may say that its entry was cancelled before any host had read it.
-        if let Some(gone) = Found::missing(id).filter(|_| self.kind == Kind::Stream) {
+        if let Some(gone) = Found::missing(id).filter(|_| self.kind == Kind::Stream)
+            && !self.groups().await?.is_empty()
+        {
             let done = self.entries(&[&gone]).await?;
             if done.iter().any(|done| done.verdict != Verdict::Unknown) {
                 return Ok(done);
@@ -234,6 +243,32 @@ impl Canceller {
             false => Verdict::Unknown,
         };
         Ok(vec![self.about(id, verdict)])
+    }
+
+    /// Cancel what has this id and is not settled. Also says whether there was something.
+    async fn cancel_found(&self, id: &str) -> Result<(bool, Vec<Cancelled>), CancelError> {
+        if let Some(entry) = self.entry(id).await? {
+            return Ok((true, self.cancel_all(&[entry]).await?));
+        }
+        let mut scan = self.scan().await?;
+        let (mut is_there, mut done) = (false, Vec::new());
+        // Each group of a stream has an entry apart, and one call cancels it in all of them.
+        let mut entries = BTreeSet::new();
+        while let Some(mut page) = scan.next_of(id).await? {
+            is_there = true;
+            page.retain(|found| found.entry().is_none_or(|id| entries.insert(id.to_owned())));
+            let now = self.cancel_all(&page).await?;
+            scan.removed(
+                now.iter()
+                    .filter(|done| done.verdict.is_cancelled())
+                    .count(),
+            );
+            done.extend(now);
+        }
+        match scan.is_cut() && !is_there {
+            true => Err(CancelError::Bound(self.search_max)),
+            false => Ok((is_there, done)),
+        }
     }
 
     /// Cancel these messages. One that is not there any more is left out.
@@ -251,30 +286,19 @@ impl Canceller {
         Ok(done)
     }
 
-    /// The messages with this id that are not settled.
+    /// Whether a message has this id: one that is not settled, or an entry of the stream.
     ///
     /// # Errors
     /// [`CancelError::Redis`], [`CancelError::Bound`].
-    pub async fn find(&self, id: &str) -> Result<Vec<Found>, CancelError> {
-        if let Some(entry) = self.entry(id).await? {
-            return Ok(vec![entry]);
+    pub async fn has(&self, id: &str) -> Result<bool, CancelError> {
+        if self.entry(id).await?.is_some() {
+            return Ok(true);
         }
         let mut scan = self.scan().await?;
-        let mut all = Vec::new();
-        while let Some(page) = scan.next().await? {
-            for found in page.into_iter().filter(|found| found.is(id)) {
-                if !all.iter().any(|known: &Found| known.is_at(&found)) {
-                    all.push(found);
-                }
-            }
-            if scan.looked_at() >= SEARCH_MAX {
-                if all.is_empty() {
-                    return Err(CancelError::Bound);
-                }
-                break;
-            }
+        match scan.next_of(id).await? {
+            None if scan.is_cut() => Err(CancelError::Bound(self.search_max)),
+            found => Ok(found.is_some()),
         }
-        Ok(all)
     }
 
     fn about(&self, id: &str, verdict: Verdict) -> Cancelled {

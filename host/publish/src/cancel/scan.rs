@@ -5,25 +5,19 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::{Pipeline, cmd};
+use redis::cmd;
 
-use hostler_core::delivery::message::{DeliveryId, Headers};
+use hostler_core::delivery::message::{DeliveryId, Headers, MESSAGE_ID};
 use hostler_core::delivery::millis::millis;
 use hostler_core::wire::decoded::message_id;
-use hostler_core::wire::delayed::TOKEN_LEN;
+use hostler_core::wire::delayed::{TOKEN_LEN, fields_of};
 use hostler_core::wire::entry_id::{entry_id, parse_entry_id};
-use hostler_core::wire::{dead_letter, frame, keys, stream};
+use hostler_core::wire::{dead_letter, keys, stream};
 use hostler_redis::Error as RedisError;
 use hostler_redis::reply::{self, Info};
+use hostler_redis::walk::{Entries, Entry, Members, Order, Places, Values};
 
 use super::{CancelError, Canceller, Kind};
-
-/// How many messages are read at once.
-const PAGE: usize = 256;
-/// The most instances of a list that are looked at.
-const INSTANCES_MAX: usize = 10_000;
-/// The most settled entries among which an id is looked for, the newest ones.
-const SETTLED_MAX: usize = 10_000;
 
 /// Where a message is.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -85,14 +79,14 @@ impl Found {
         }
     }
 
+    fn of_entry((id, fields): Entry) -> Self {
+        Self::new(Place::Entry(id), stream::headers(&fields), fields)
+    }
+
     /// An entry with this id that is not in the stream; `None` = no entry has such an id.
     pub(super) fn missing(id: &str) -> Option<Self> {
         parse_entry_id(id)?;
-        Some(Self::new(
-            Place::Entry(id.to_owned()),
-            Headers::default(),
-            Vec::new(),
-        ))
+        Some(Self::of_entry((id.to_owned(), Vec::new())))
     }
 
     pub(super) fn entry(&self) -> Option<&str> {
@@ -104,10 +98,6 @@ impl Found {
 
     pub(super) fn is(&self, id: &str) -> bool {
         self.id == id || self.place.id().as_deref() == Some(id)
-    }
-
-    pub(super) fn is_at(&self, other: &Self) -> bool {
-        self.place == other.place
     }
 
     /// When it came to its queue, in epoch milliseconds, if that is known: a list does not say so.
@@ -124,16 +114,27 @@ impl Found {
 
 #[derive(Debug)]
 enum Stage {
-    /// Delayed messages, and how many stay behind.
-    Delayed(usize),
-    /// Entries behind this one.
-    Unread(String),
-    /// Entries that this group has pending, behind this one.
-    Pending(String, String),
-    /// Values of this list, from its end, and how many stay behind.
-    Values(String, usize),
+    /// Delayed messages.
+    Delayed(Values),
+    /// Entries that are unread, or that a group has pending.
+    Entries(Entries),
+    /// Values of this list.
+    Values(String, Values),
+    /// Instances.
+    Instances(Members),
     /// Values that this instance has.
-    Held(String, usize),
+    Held(String, Values),
+}
+
+impl Stage {
+    fn values(list: String) -> Self {
+        Self::Values(list.clone(), Values::new(list, Places::Oldest))
+    }
+
+    fn held(key: &str, instance: String) -> Self {
+        let values = Values::new(keys::processing(key, &instance), Places::Oldest);
+        Self::Held(instance, values)
+    }
 }
 
 /// Looks at the messages of a queue that are not settled.
@@ -141,55 +142,51 @@ enum Stage {
 pub struct Scan<'a> {
     of: &'a Canceller,
     stages: VecDeque<Stage>,
-    /// Entries behind it came after the scan began.
-    last: Option<DeliveryId>,
     looked_at: u64,
 }
 
 impl Canceller {
-    /// Look at the messages that are not settled, in [`Canceller::group`] or in all groups.
+    /// Look at the messages that are not settled, in [`Canceller::group`] or in all groups. Entries that come meanwhile are left
+    /// out.
     ///
     /// # Errors
     /// [`CancelError::Redis`].
     pub async fn scan(&self) -> Result<Scan<'_>, CancelError> {
         self.time.read(&self.link).await?;
-        let mut stages = VecDeque::new();
-        let mut last = None;
+        let (key, mut stages) = (self.key.as_str(), VecDeque::new());
         if self.kind != (Kind::List { reliable: false }) {
-            stages.push_back(Stage::Delayed(0));
+            let delayed = Values::new(keys::delayed(key), Places::Scores);
+            stages.push_back(Stage::Delayed(delayed));
         }
         match self.kind {
             Kind::Stream => {
-                let groups = self.groups().await?;
-                let wanted = groups.iter();
-                let wanted = wanted.filter(|(name, _)| self.is_wanted(name));
-                let delivered = wanted.clone().map(|(_, last)| *last);
+                let mut groups = self.groups().await?;
+                groups.retain(|(name, _)| self.is_wanted(name));
+                let delivered = groups.iter().map(|(_, last)| *last);
                 let from = delivered.min().unwrap_or(DeliveryId(0));
-                stages.push_back(Stage::Unread(entry_id(from)));
-                for (name, _) in wanted {
-                    stages.push_back(Stage::Pending(name.clone(), "-".to_owned()));
+                let newest = Entries::newest(key).most(1).next(&self.link).await?;
+                if let Some((last, _)) = newest.first() {
+                    let from = format!("({}", entry_id(from));
+                    let unread = Entries::new(key, Order::Up, &from, last);
+                    stages.push_back(Stage::Entries(unread));
                 }
-                last = Some(self.last_entry().await?);
+                for (name, _) in groups {
+                    let pending = Entries::new(key, Order::Pending(name), "-", "+");
+                    stages.push_back(Stage::Entries(pending));
+                }
             }
             Kind::List { reliable } => {
-                stages.push_back(Stage::Values(self.key.clone(), 0));
+                stages.push_back(Stage::values(self.key.clone()));
                 if reliable {
-                    stages.push_back(Stage::Values(keys::retry(&self.key), 0));
-                    const COMMAND: &str = "ZRANGE";
-                    let mut all = cmd(COMMAND);
-                    all.arg(keys::instances(&self.key));
-                    all.arg(0).arg(INSTANCES_MAX - 1);
-                    for name in reply::values(COMMAND, self.link.call(COMMAND, &all).await?)? {
-                        let name = String::from_utf8_lossy(&name).into_owned();
-                        stages.push_back(Stage::Held(name, 0));
-                    }
+                    stages.push_back(Stage::values(keys::retry(key)));
+                    let instances = Members::new(keys::instances(key));
+                    stages.push_back(Stage::Instances(instances));
                 }
             }
         }
         Ok(Scan {
             of: self,
             stages,
-            last,
             looked_at: 0,
         })
     }
@@ -216,13 +213,12 @@ impl Canceller {
     /// The groups of the stream, and the last entry that each has handed out.
     pub(super) async fn groups(&self) -> Result<Vec<(String, DeliveryId)>, RedisError> {
         const COMMAND: &str = "XINFO GROUPS";
+        if self.link.count("EXISTS", &self.key).await? == 0 {
+            return Ok(Vec::new());
+        }
         let mut ask = cmd("XINFO");
         ask.arg("GROUPS").arg(&self.key);
-        let groups = match self.link.call(COMMAND, &ask).await {
-            // There is no stream.
-            Err(error) if error.to_string().contains("no such key") => return Ok(Vec::new()),
-            answer => reply::array(COMMAND, answer?)?,
-        };
+        let groups = reply::array(COMMAND, self.link.call(COMMAND, &ask).await?)?;
         let group = |info| {
             let mut info = Info::new(COMMAND, info)?;
             let last = info.text("last-delivered-id")?;
@@ -232,87 +228,38 @@ impl Canceller {
         groups.into_iter().map(group).collect()
     }
 
-    async fn last_entry(&self) -> Result<DeliveryId, RedisError> {
-        let last = self.range("XREVRANGE", "+", "-", 1).await?;
-        let last = last.first().and_then(|(id, _)| parse_entry_id(id));
-        Ok(last.map_or(DeliveryId(0), |(id, _)| id))
-    }
-
     /// The entry of a stream with this id, settled or not.
     pub(super) async fn entry(&self, id: &str) -> Result<Option<Found>, RedisError> {
         if self.kind != Kind::Stream || parse_entry_id(id).is_none() {
             return Ok(None);
         }
-        let found = self.range("XRANGE", id, id, 1).await?.pop();
-        Ok(
-            found
-                .map(|(id, fields)| Found::new(Place::Entry(id), stream::headers(&fields), fields)),
-        )
+        let mut one = Entries::new(&self.key, Order::Up, id, id);
+        Ok(one.next(&self.link).await?.pop().map(Found::of_entry))
     }
 
-    /// The message with this id among the newest entries of the stream.
-    pub(super) async fn settled(&self, id: &str) -> Result<Option<Found>, RedisError> {
-        let (mut from, mut left) = ("+".to_owned(), SETTLED_MAX);
-        while self.kind == Kind::Stream && left > 0 {
-            let page = self.range("XREVRANGE", &from, "-", PAGE).await?;
-            let Some((last, _)) = page.last() else {
+    /// The newest entry of the stream whose message has this id, settled or not.
+    pub(super) async fn settled(&self, id: &str) -> Result<Option<Found>, CancelError> {
+        if self.kind != Kind::Stream {
+            return Ok(None);
+        }
+        let most = usize::try_from(self.search_max).unwrap_or(usize::MAX);
+        let mut all = Entries::newest(&self.key).most(most);
+        // A header in front of which `h:` stands.
+        all.wanted = (vec![format!("h:{MESSAGE_ID}")], id.len() + 1);
+        loop {
+            let page = all.next(&self.link).await?;
+            if page.is_empty() {
                 break;
-            };
-            from = format!("({last}");
-            left = left.saturating_sub(page.len());
-            for (entry, fields) in page {
-                let found = Found::new(Place::Entry(entry), stream::headers(&fields), fields);
-                if found.is(id) {
-                    return Ok(Some(found));
-                }
+            }
+            let mut page = page.into_iter().map(Found::of_entry);
+            if let Some(found) = page.find(|found| found.is(id)) {
+                return Ok(self.entry(found.entry().unwrap_or_default()).await?);
             }
         }
-        Ok(None)
-    }
-
-    async fn range(
-        &self,
-        command: &'static str,
-        from: &str,
-        to: &str,
-        count: usize,
-    ) -> Result<Vec<(String, Vec<(Bytes, Bytes)>)>, RedisError> {
-        let mut read = cmd(command);
-        read.arg(&self.key)
-            .arg(from)
-            .arg(to)
-            .arg("COUNT")
-            .arg(count);
-        let entries = reply::array(command, self.link.call(command, &read).await?)?;
-        let entry = |entry| {
-            let [id, fields] = reply::tuple(command, entry)?;
-            Ok((reply::text(command, id)?, reply::fields(command, fields)?))
-        };
-        entries.into_iter().map(entry).collect()
-    }
-
-    /// The bodies of these entries; those that are gone have no fields.
-    async fn bodies(&self, ids: Vec<String>) -> Result<Vec<Found>, RedisError> {
-        const COMMAND: &str = "XRANGE";
-        let mut read = Pipeline::new();
-        for id in &ids {
-            read.cmd(COMMAND).arg(&self.key).arg(id).arg(id);
+        match all.left {
+            0 => Err(CancelError::Bound(self.search_max)),
+            _ => Ok(None),
         }
-        let answers = self.link.pipeline(COMMAND, &read).await?;
-        let mut found = Vec::with_capacity(ids.len());
-        for (id, answer) in ids.into_iter().zip(answers) {
-            let entry = reply::array(COMMAND, reply::accepted(COMMAND, answer)?)?.pop();
-            let fields = match entry {
-                Some(entry) => {
-                    let [_, fields] = reply::tuple(COMMAND, entry)?;
-                    reply::fields(COMMAND, fields)?
-                }
-                None => Vec::new(),
-            };
-            let headers = stream::headers(&fields);
-            found.push(Found::new(Place::Entry(id), headers, fields));
-        }
-        Ok(found)
     }
 
     fn of_value(&self, place: Place) -> Found {
@@ -325,34 +272,18 @@ impl Canceller {
         if self.kind != Kind::Stream {
             return self.of_value(place);
         }
-        // The fields of an entry: as many as can be read.
-        let (_, fields) = place.value();
-        let mut at = size_of::<u32>();
-        let mut next = || {
-            let (text, behind) = frame::read_text(&fields, at)?;
-            at = behind;
-            Some(fields.slice(text))
-        };
-        let mut read = Vec::new();
-        while let (Some(name), Some(value)) = (next(), next()) {
-            read.push((name, value));
-        }
-        Found::new(place, stream::headers(&read), read)
+        let fields = fields_of(&place.value().1);
+        Found::new(place, stream::headers(&fields), fields)
     }
 }
 
 impl Scan<'_> {
-    /// How many messages it has looked at.
-    pub fn looked_at(&self) -> u64 {
-        self.looked_at
-    }
-
     /// So many of the last page are cancelled: what was behind them stands in their place.
     pub fn removed(&mut self, count: usize) {
-        if let Some(Stage::Delayed(at) | Stage::Values(_, at) | Stage::Held(_, at)) =
+        if let Some(Stage::Delayed(values) | Stage::Values(_, values) | Stage::Held(_, values)) =
             self.stages.front_mut()
         {
-            *at = at.saturating_sub(count);
+            values.removed(count);
         }
     }
 
@@ -363,93 +294,65 @@ impl Scan<'_> {
         came.is_some_and(|at| at.saturating_add(millis(than)) <= now)
     }
 
-    /// The next page; it may be empty. `None` at the end.
+    /// The next messages, a bounded number of bytes; there may be none. `None` at the end.
     ///
     /// # Errors
     /// [`RedisError`]. The next call goes on.
     pub async fn next(&mut self) -> Result<Option<Vec<Found>>, RedisError> {
-        let of = self.of;
-        let (page, is_over) = match self.stages.front_mut() {
+        let (of, link) = (self.of, &self.of.link);
+        let page: Vec<Found> = match self.stages.front_mut() {
             None => return Ok(None),
-            Some(Stage::Delayed(at)) => {
-                const COMMAND: &str = "ZRANGE";
-                let mut read = cmd(COMMAND);
-                read.arg(keys::delayed(&of.key))
-                    .arg(*at)
-                    .arg(*at + PAGE - 1);
-                let page = reply::values(COMMAND, of.link.call(COMMAND, &read).await?)?;
-                *at += page.len();
-                let is_over = page.len() < PAGE;
-                (
-                    page.into_iter()
-                        .map(|m| of.of_delayed(m))
-                        .collect::<Vec<_>>(),
-                    is_over,
-                )
+            Some(Stage::Delayed(values)) => {
+                let page = values.next(link).await?.into_iter();
+                page.map(|(member, _)| of.of_delayed(member)).collect()
             }
-            Some(Stage::Unread(from)) => {
-                let mut page = of.range("XRANGE", &format!("({from}"), "+", PAGE).await?;
-                let is_full = page.len() == PAGE;
-                page.retain(|(id, _)| parse_entry_id(id).map(|(id, _)| id) <= self.last);
-                let is_over = !is_full || page.len() < PAGE;
-                if let Some((last, _)) = page.last() {
-                    from.clone_from(last);
+            Some(Stage::Entries(entries)) => {
+                let page = entries.next(link).await?.into_iter();
+                page.map(Found::of_entry).collect()
+            }
+            Some(Stage::Values(list, values)) => {
+                let page = values.next(link).await?.into_iter();
+                page.map(|(value, _)| of.of_value(Place::Value(list.clone(), value)))
+                    .collect()
+            }
+            Some(Stage::Held(host, values)) => {
+                let page = values.next(link).await?.into_iter();
+                page.map(|(value, _)| of.of_value(Place::Held(host.clone(), value)))
+                    .collect()
+            }
+            Some(Stage::Instances(instances)) => {
+                if let Some(names) = instances.next(link).await? {
+                    for name in names {
+                        self.stages.push_front(Stage::held(&of.key, name));
+                    }
+                    return Ok(Some(Vec::new()));
                 }
-                let found = page.into_iter().map(|(id, fields)| {
-                    Found::new(Place::Entry(id), stream::headers(&fields), fields)
-                });
-                (found.collect(), is_over)
-            }
-            Some(Stage::Pending(group, from)) => {
-                const COMMAND: &str = "XPENDING";
-                let mut read = cmd(COMMAND);
-                read.arg(&of.key).arg(&*group);
-                read.arg(&*from).arg("+").arg(PAGE);
-                let mut ids = Vec::new();
-                for held in reply::array(COMMAND, of.link.call(COMMAND, &read).await?)? {
-                    let [id, ..] = reply::tuple::<4>(COMMAND, held)?;
-                    ids.push(reply::text(COMMAND, id)?);
-                }
-                let is_over = ids.len() < PAGE;
-                if let Some(last) = ids.last() {
-                    *from = format!("({last}");
-                }
-                (of.bodies(ids).await?, is_over)
-            }
-            Some(Stage::Values(key, at)) => {
-                let page = of.values_at(key, at).await?;
-                let found = page
-                    .iter()
-                    .map(|v| of.of_value(Place::Value(key.clone(), v.clone())));
-                (found.collect(), page.len() < PAGE)
-            }
-            Some(Stage::Held(instance, at)) => {
-                let key = keys::processing(&of.key, instance);
-                let page = of.values_at(&key, at).await?;
-                let found = page
-                    .iter()
-                    .map(|v| of.of_value(Place::Held(instance.clone(), v.clone())));
-                (found.collect(), page.len() < PAGE)
+                Vec::new()
             }
         };
         self.looked_at += page.len() as u64;
-        if is_over {
+        if page.is_empty() {
             self.stages.pop_front();
         }
         Ok(Some(page))
     }
-}
 
-impl Canceller {
-    /// Values of a list, those that came first.
-    async fn values_at(&self, key: &str, at: &mut usize) -> Result<Vec<Bytes>, RedisError> {
-        const COMMAND: &str = "LRANGE";
-        let mut read = cmd(COMMAND);
-        let (first, last) = (-(*at as i64 + PAGE as i64), -(*at as i64 + 1));
-        read.arg(key).arg(first).arg(last);
-        let mut page = reply::values(COMMAND, self.link.call(COMMAND, &read).await?)?;
-        page.reverse();
-        *at += page.len();
-        Ok(page)
+    /// The next messages with this id; `None` = there are no more, or [`Scan::is_cut`].
+    pub(super) async fn next_of(&mut self, id: &str) -> Result<Option<Vec<Found>>, RedisError> {
+        while !self.is_cut() {
+            let Some(mut page) = self.next().await? else {
+                break;
+            };
+            page.retain(|found| found.is(id));
+            if !page.is_empty() {
+                return Ok(Some(page));
+            }
+        }
+        Ok(None)
+    }
+
+    /// It has looked at as many as a search by id may.
+    pub(super) fn is_cut(&self) -> bool {
+        self.looked_at >= self.of.search_max
     }
 }
