@@ -51,6 +51,8 @@ pub struct Keeper {
     metrics: Arc<Metrics>,
     /// What is to be written first; `None` = it is, or there is no file.
     file: Option<OfFile>,
+    /// The queue had no room for those of the file, and this size.
+    refused: Option<u64>,
     /// The queue has schedules, or gets those of the file.
     is_used: bool,
     /// What cannot be published, with the definition and why. It is logged once.
@@ -71,6 +73,7 @@ impl Keeper {
             metrics,
             is_used: file.as_ref().is_some_and(|file| !file.defined.is_empty()),
             file,
+            refused: None,
             failing: BTreeMap::new(),
         }
     }
@@ -101,13 +104,14 @@ impl Keeper {
     pub async fn round(&mut self) -> Result<Duration, Error> {
         let look = self.store.look().await?;
         let is_there = !look.zones.is_empty();
-        if let Some(file) = &self.file
-            && (is_there || !file.defined.is_empty())
-        {
-            self.define().await?;
-            return Ok(Duration::ZERO);
+        match &self.file {
+            Some(file) if is_there || !file.defined.is_empty() => {
+                if self.define().await? {
+                    return Ok(Duration::ZERO);
+                }
+            }
+            _ => self.file = None,
         }
-        self.file = None;
         self.is_used = is_there;
         if !is_there {
             self.failing.clear();
@@ -144,19 +148,29 @@ impl Keeper {
     }
 
     fn show(&self, overdue_ms: u64) {
+        let unwritten = match (&self.file, self.refused) {
+            (Some(file), Some(_)) => file.defined.len(),
+            _ => 0,
+        };
+        let failing = self.failing.len() + unwritten;
         self.metrics
             .schedule_overdue_seconds
             .set(Duration::from_millis(overdue_ms).as_secs_f64());
         self.metrics
             .schedules_failing
-            .set(i64::try_from(self.failing.len()).unwrap_or(i64::MAX));
+            .set(i64::try_from(failing).unwrap_or(i64::MAX));
     }
 
-    /// Write the definitions of the file: the host that started last wins.
-    async fn define(&mut self) -> Result<(), Error> {
+    /// Write the definitions of the file: the host that started last wins. Returns whether they are written.
+    async fn define(&mut self) -> Result<bool, Error> {
         let Some(file) = &self.file else {
-            return Ok(());
+            return Ok(true);
         };
+        let size = self.store.size().await?;
+        // There is no more room than before.
+        if self.refused == Some(size) {
+            return Ok(false);
+        }
         let written = self.store.define(&file.source, &file.defined).await?;
         for name in &written.taken {
             warn!(
@@ -172,10 +186,24 @@ impl Keeper {
             );
         }
         if written.is_full {
-            error!("the queue has too many schedules: those of the file are not written");
+            if self.refused.is_none() {
+                error!(
+                    source = file.source,
+                    count = file.defined.len(),
+                    "the queue has too many schedules: those of the file are not written"
+                );
+            }
+            self.refused = Some(size);
+            return Ok(false);
+        }
+        if self.refused.take().is_some() {
+            info!(
+                source = file.source,
+                "the queue has room for the schedules of the file: they are written"
+            );
         }
         self.file = None;
-        Ok(())
+        Ok(true)
     }
 
     /// Publish a tick. Returns whether something has changed in Redis.

@@ -200,6 +200,14 @@ impl Store {
         })
     }
 
+    /// A number that changes with the number of schedules.
+    ///
+    /// # Errors
+    /// Any error of Redis.
+    pub async fn size(&self) -> Result<u64, Error> {
+        self.link.count("HLEN", &self.hash).await
+    }
+
     /// All schedules, by name, and the time of the server.
     ///
     /// # Errors

@@ -236,7 +236,8 @@ metrics! {
     pub schedule_missed: Counter;
     /// Ticks of schedules with `overlap = "skip"` that were skipped, because the message before was not settled.
     pub schedule_skipped: Counter;
-    /// Schedules that this host cannot publish: it does not know their zone, or Redis refuses the message.
+    /// Schedules that this host cannot publish: it does not know their zone, Redis refuses the message, or the queue has no room
+    /// for those of its file.
     pub schedules_failing: Gauge;
     /// For how long the oldest tick has been due that no host has published.
     pub schedule_overdue_seconds: GaugeF64;

@@ -86,6 +86,38 @@ async fn the_last_file_that_starts_wins_and_those_of_the_command_line_stay() {
 }
 
 #[tokio::test]
+async fn a_file_for_which_there_is_no_room_is_written_as_soon_as_there_is() {
+    let scene = Scene::on(Kind::Stream).await;
+    let store = scene.store();
+    let many = |count: usize| -> Vec<Defined> {
+        let one = |n| {
+            Defined::new(
+                &format!("n{n}"),
+                defined("n", YEARLY).definition,
+                "x".into(),
+                "b.toml",
+            )
+        };
+        (0..count).map(one).collect()
+    };
+    assert!(!store.define("b.toml", &many(999)).await.unwrap().is_full);
+    let mut host = scene.starting(FILE, &[defined("one", YEARLY), defined("two", YEARLY)]);
+    host.settle().await.unwrap();
+    host.settle().await.unwrap();
+    assert_eq!(host.metrics.schedules_failing.get(), 2);
+    assert_eq!(scene.names().await.len(), 999);
+    // Others are published meanwhile.
+    scene.due("n7").await;
+    host.settle().await.unwrap();
+    assert_eq!(scene.ids().await.len(), 1);
+    assert!(!store.define("b.toml", &many(998)).await.unwrap().is_full);
+    host.settle().await.unwrap();
+    assert_eq!(host.metrics.schedules_failing.get(), 0);
+    let names = scene.names().await;
+    assert!(names.len() == 1000 && names.contains(&"two".to_owned()));
+}
+
+#[tokio::test]
 async fn a_definition_with_another_time_has_another_next_tick_and_one_with_another_body_has_not() {
     let scene = Scene::on(Kind::Stream).await;
     scene.define(&[defined("nightly", YEARLY)]).await;
