@@ -32,6 +32,8 @@ A table has one [[case]] for each message:
   [[case.written]]            what an ack sets and deletes; written = []
   key = \"total\"              is nothing
   value = \"6\"               or json, value_base64, deleted = true; and ttl
+  [case.reply]                what an ack replies; none = true is nothing
+  json = { total = 42.5 }     or value, value_base64
   [case.key-value]            the values of keys before; others have none
   total = \"5\"
   [[case.journal]]            a value that an earlier attempt has remembered

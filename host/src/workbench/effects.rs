@@ -143,7 +143,7 @@ pub fn written<'a>(report: &'a Report, prefix: &str) -> BTreeMap<&'a str, &'a Wr
 }
 
 /// What an acknowledgement would reply.
-fn reply(report: &Report) -> Option<&[u8]> {
+pub(super) fn reply(report: &Report) -> Option<&[u8]> {
     report.effects.as_ref()?.reply().map(|value| &value[..])
 }
 

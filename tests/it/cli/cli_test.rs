@@ -676,6 +676,61 @@ fn cases_give_and_compare_what_is_remembered() {
 }
 
 #[test]
+fn cases_compare_what_is_replied() {
+    let ended = test_granted(
+        "replying",
+        "",
+        r#"
+        [[case]]
+        body = "answer:paid"
+        outcome = "ack"
+        reply = { value = "paid" }
+
+        [[case]]
+        body = '{"total":9.5}'
+        outcome = "ack"
+        reply = { json = { total = 9.5 } }
+
+        [[case]]
+        body = "ack"
+        outcome = "ack"
+        reply = { none = true }
+
+        [[case]]
+        body = "answer:lost+nack"
+        outcome = "nack-requeue"
+        reply = { none = true }
+
+        [[case]]
+        name = "another"
+        body = "answer:paid"
+        outcome = "ack"
+        reply = { value = "late" }
+
+        [[case]]
+        name = "one too many"
+        body = "answer:paid"
+        outcome = "ack"
+        reply = { none = true }
+
+        [[case]]
+        name = "none"
+        body = "ack"
+        outcome = "ack"
+        reply = {}
+        "#,
+    );
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stdout.contains("4 passed, 3 failed"), "{ended:?}");
+    let lines = [
+        "FAIL  another: expected the reply `late`, not `paid`, got ack",
+        "FAIL  one too many: expected no reply, got ack",
+        "FAIL  none: expected a reply, got ack",
+    ];
+    expect_lines(&ended, &lines);
+}
+
+#[test]
 fn a_case_that_continues_gets_recorded_answers_and_sums() {
     let ended = test_granted(
         "outbound",

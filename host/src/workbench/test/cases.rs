@@ -13,6 +13,7 @@ use super::answers::{Exchange, ExchangeToml};
 use super::content::Content;
 use super::published::{self, Published, PublishedToml};
 use super::remembered::{self, ValueToml};
+use super::replied::{Reply, ReplyToml};
 use super::written::{self, Written, WrittenToml};
 use crate::delivery::message::Message;
 use crate::sandbox::Report;
@@ -86,6 +87,8 @@ struct CaseToml {
     published: Option<Vec<PublishedToml>>,
     /// The keys that an ack must set and delete, in any order. An empty array is none.
     written: Option<Vec<WrittenToml>>,
+    /// The reply that an ack must write.
+    reply: Option<ReplyToml>,
     /// Each text must be part of a line that the handler writes.
     #[serde(default)]
     log: Vec<String>,
@@ -132,6 +135,8 @@ pub(super) struct Case {
     remembered: Option<BTreeMap<String, Content>>,
     /// What it must set and delete, if that is given.
     written: Option<BTreeMap<String, Written>>,
+    /// What it must reply, if that is given.
+    reply: Option<Reply>,
     /// Each must be part of a line that the handler writes.
     log: Vec<String>,
     /// The requests that the handler must send, and their answers.
@@ -194,6 +199,13 @@ impl CaseToml {
         only("published", publishes, OutcomeName::Ack)?;
         let writes = self.written.as_ref().is_some_and(|all| !all.is_empty());
         only("written", writes, OutcomeName::Ack)?;
+        let reply = self.reply.map(ReplyToml::read).transpose();
+        let reply = reply.map_err(|why| format!("`reply`: {why}"))?;
+        only(
+            "reply",
+            reply.as_ref().is_some_and(Reply::is_some),
+            OutcomeName::Ack,
+        )?;
         let body = message::table_body(beside, self.body, self.body_base64, self.body_file)?;
         let published = self.published.map(|all| {
             let read = |(number, one): (usize, PublishedToml)| {
@@ -251,6 +263,7 @@ impl CaseToml {
             remembered: remembered.transpose()?,
             published: published.transpose()?,
             written: written.transpose()?,
+            reply,
             log: self.log,
             http,
         })
@@ -307,6 +320,9 @@ impl Case {
         let remembered = self.remembered.as_ref();
         let of_values = |all| remembered::objection(all, values);
         let objection = objection.or_else(|| remembered.and_then(of_values));
+        let reply = self.reply.as_ref();
+        let of_reply = |reply: &Reply| reply.objection(effects::reply(report));
+        let objection = objection.or_else(|| reply.and_then(of_reply));
         if objection.is_some() {
             return objection;
         }

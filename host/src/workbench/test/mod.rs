@@ -5,6 +5,7 @@ mod cases;
 mod content;
 mod published;
 mod remembered;
+mod replied;
 mod written;
 
 use std::path::Path;
