@@ -40,6 +40,11 @@ extern void __wasm_import_hostler_handler_key_value_increment(uint8_t *, size_t,
 __attribute__((__import_module__("hostler:handler/publisher@1.2.0"), __import_name__("publish")))
 extern void __wasm_import_hostler_handler_publisher_publish(uint8_t *, size_t, uint8_t *, size_t, uint8_t *, size_t, int32_t, int64_t, uint8_t *);
 
+// Imported Functions from `hostler:handler/reply@1.2.0`
+
+__attribute__((__import_module__("hostler:handler/reply@1.2.0"), __import_name__("set")))
+extern void __wasm_import_hostler_handler_reply_set(uint8_t *, size_t, uint8_t *);
+
 // Imported Functions from `hostler:handler/secrets@1.2.0`
 
 __attribute__((__import_module__("hostler:handler/secrets@1.2.0"), __import_name__("get")))
@@ -631,6 +636,31 @@ bool hostler_handler_publisher_publish(handler_string_t *queue, hostler_handler_
   }
   uint8_t *ptr = (uint8_t *) &ret_area;
   __wasm_import_hostler_handler_publisher_publish((uint8_t *) (*queue).ptr, (*queue).len, (uint8_t *) ((*message).body).ptr, ((*message).body).len, (uint8_t *) ((*message).headers).ptr, ((*message).headers).len, option, option1, ptr);
+  hostler_handler_flow_result_void_string_t result;
+  switch ((int32_t) *((uint8_t*) (ptr + 0))) {
+    case 0: {
+      result.is_err = false;
+      break;
+    }
+    case 1: {
+      result.is_err = true;
+      result.val.err = (handler_string_t) { (uint8_t*)(*((uint8_t **) (ptr + sizeof(void*)))), (*((size_t*) (ptr + (2*sizeof(void*))))) };
+      break;
+    }
+  }
+  if (!result.is_err) {
+    return 1;
+  } else {
+    *err = result.val.err;
+    return 0;
+  }
+}
+
+bool hostler_handler_reply_set(handler_list_u8_t *value, handler_string_t *err) {
+  __attribute__((__aligned__(sizeof(void*))))
+  uint8_t ret_area[(3*sizeof(void*))];
+  uint8_t *ptr = (uint8_t *) &ret_area;
+  __wasm_import_hostler_handler_reply_set((uint8_t *) (*value).ptr, (*value).len, ptr);
   hostler_handler_flow_result_void_string_t result;
   switch ((int32_t) *((uint8_t*) (ptr + 0))) {
     case 0: {

@@ -240,6 +240,11 @@ extern bool hostler_handler_key_value_increment(handler_string_t *key, int64_t d
 // both happen, or neither.
 extern bool hostler_handler_publisher_publish(handler_string_t *queue, hostler_handler_publisher_outgoing_t *message, handler_string_t *err);
 
+// Imported Functions from `hostler:handler/reply@1.2.0`
+// Answer with this value, of at most 64 KiB. This happens together with the acknowledgement of the current message: both
+// happen, or neither. The last call counts. The value is kept for `reply.keep`, whether a producer waits or not.
+extern bool hostler_handler_reply_set(handler_list_u8_t *value, handler_string_t *err);
+
 // Imported Functions from `hostler:handler/secrets@1.2.0`
 // The present value of a secret. It can change while the handler runs.
 extern bool hostler_handler_secrets_get(handler_string_t *name, handler_string_t *ret, handler_string_t *err);

@@ -30,13 +30,13 @@ func Set(value []uint8) witTypes.Result[witTypes.Unit, string] {
 
 		result = witTypes.Ok[witTypes.Unit, string](witTypes.Unit{})
 	case 1:
-		value := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
+		value0 := unsafe.String((*uint8)(unsafe.Pointer(uintptr(*(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), 4))))), *(*uint32)(unsafe.Add(unsafe.Pointer(returnArea), (2 * 4))))
 
-		result = witTypes.Err[witTypes.Unit, string](value)
+		result = witTypes.Err[witTypes.Unit, string](value0)
 	default:
 		panic("unreachable")
 	}
-	result0 := result
-	return result0
+	result1 := result
+	return result1
 
 }
