@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::live_rules::LiveRules;
-use crate::cli::named::{FoundQueue, Named, with_queue, with_queues};
+use crate::cli::named::{FoundQueue, OfQueue, with_queue, with_queues};
 use crate::cli::session::Session;
 use crate::cli::text::duration_ms;
 use crate::cli::{Exit, Failure, Variables, output, schedule as schedules, versions};
@@ -29,15 +28,8 @@ Examples:
     --recovery-zset {jobs}:claims
   hostler inspect --config orders.toml --json | jq .pending")]
 pub(super) struct Args {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    named: Named,
-
-    #[command(flatten)]
-    flags: Flags<ReachQueue>,
+    of: OfQueue,
 }
 
 /// The shape of `--json`; an array of these for a pattern.
@@ -68,16 +60,17 @@ struct DeadLetterTarget {
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     const COMMAND: &str = "inspect";
-    let flags = args.flags;
-    if let Some(pattern) = args.named.pattern() {
-        let all = with_queues(pattern, flags, variables, COMMAND, look)?;
-        return output::either(args.json, &all, |all| {
+    let of = args.of;
+    let json = of.common.json;
+    if let Some(pattern) = of.named.pattern() {
+        let all = with_queues(pattern, of.common.flags, variables, COMMAND, look)?;
+        return output::either(json, &all, |all| {
             let texts: Vec<_> = all.iter().map(text).collect();
             texts.join("\n\n\n")
         });
     }
-    let one = with_queue(args.named, flags, variables, COMMAND, look)?;
-    output::either(args.json, &one, text)
+    let one = with_queue(of, variables, COMMAND, look)?;
+    output::either(json, &one, text)
 }
 
 async fn look(session: &Session, found: FoundQueue) -> Result<Inspected, Failure> {

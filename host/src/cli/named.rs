@@ -3,7 +3,7 @@
 use crate::cli::flags::{All, Flags, ReachDestination, ReachQueue, Scope, checked};
 use crate::cli::session::{Session, ask_at, block_on, connected};
 use crate::cli::text::one_line;
-use crate::cli::{Exit, Failure, Variables};
+use crate::cli::{Common, Exit, Failure, Variables};
 use crate::config::{DeadLetter, QueueKind, Redis, Sources};
 use crate::queue::kind::Place;
 use crate::registry::{Listed, ListedKind, matching, named};
@@ -20,6 +20,16 @@ pub(super) struct Named {
     /// The same as a flag
     #[arg(long = "queue", value_name = "QUEUE")]
     queue: Option<String>,
+}
+
+/// The flags of a command that looks at a queue.
+#[derive(Debug, clap::Args)]
+pub(super) struct OfQueue {
+    #[command(flatten)]
+    pub(super) named: Named,
+
+    #[command(flatten)]
+    pub(super) common: Common<ReachQueue>,
 }
 
 /// A queue, and the settings that this command has for it.
@@ -39,13 +49,13 @@ impl Named {
 
 /// Work on the queue that is named, or that the settings say.
 pub(super) fn with_queue<T>(
-    which: Named,
-    flags: Flags<ReachQueue>,
+    of: OfQueue,
     variables: Variables,
     command: &str,
     work: impl AsyncFnOnce(&Session, FoundQueue) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let Some(name) = which.name.or(which.queue) else {
+    let flags = of.common.flags;
+    let Some(name) = of.named.name.or(of.named.queue) else {
         let (redis, found) = of_settings(flags.sources(variables), command)?;
         return ask_at(&redis, command, async |session| work(session, found).await);
     };

@@ -8,9 +8,8 @@ use clap::Subcommand;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::cli::flags::{Flags, ReachQueue};
 use crate::cli::message::{Body, Header, header};
-use crate::cli::named::{FoundQueue, Named, with_queue};
+use crate::cli::named::{FoundQueue, OfQueue, with_queue};
 use crate::cli::session::Session;
 use crate::cli::text::{UNKNOWN, one_line, or_dash, parse, time_to_seconds};
 use crate::cli::{Exit, Failure, Variables, output};
@@ -51,7 +50,7 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the schedules of a queue: their next and last ticks, and what is wrong
-    List(ListArgs),
+    List(OfQueue),
     /// Add a schedule, or replace one that was added so
     Add(AddArgs),
     /// Remove a schedule; one of a file comes back when a host with that file starts
@@ -67,33 +66,13 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct ListArgs {
-    #[command(flatten)]
-    on: On,
-}
-
-/// The queue.
-#[derive(Debug, clap::Args)]
-struct On {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    named: Named,
-
-    #[command(flatten)]
-    flags: Flags<ReachQueue>,
-}
-
-#[derive(Debug, clap::Args)]
 struct OneArgs {
     /// The schedule
     #[arg(value_name = "NAME")]
     schedule: String,
 
     #[command(flatten)]
-    on: On,
+    on: OfQueue,
 }
 
 #[derive(Debug, clap::Args)]
@@ -147,34 +126,26 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     }
 }
 
-impl On {
-    /// Work on the schedules of the queue. Tries again while Redis is away.
-    fn with<T>(
-        self,
-        variables: Variables,
-        work: impl AsyncFnOnce(&Session, &Store, &FoundQueue) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        with_queue(
-            self.named,
-            self.flags,
-            variables,
-            "schedule",
-            async |session, found| {
-                if found.queue.is_at_most_once() {
-                    let what = "only streams and reliable lists have schedules";
-                    return Err(Failure::new(Exit::Usage, what));
-                }
-                let name = found.queue.name();
-                let link = session.link("schedules").of(name);
-                work(session, &Store::new(Arc::new(link), name), &found).await
-            },
-        )
-    }
+/// Work on the schedules of the queue. Tries again while Redis is away.
+fn with<T>(
+    on: OfQueue,
+    variables: Variables,
+    work: impl AsyncFnOnce(&Session, &Store, &FoundQueue) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    with_queue(on, variables, "schedule", async |session, found| {
+        if found.queue.is_at_most_once() {
+            let what = "only streams and reliable lists have schedules";
+            return Err(Failure::new(Exit::Usage, what));
+        }
+        let name = found.queue.name();
+        let link = session.link("schedules").of(name);
+        work(session, &Store::new(Arc::new(link), name), &found).await
+    })
 }
 
-fn list(args: ListArgs, variables: Variables) -> Result<Exit, Failure> {
-    let json = args.on.json;
-    let all = args.on.with(variables, async |session, store, _| {
+fn list(on: OfQueue, variables: Variables) -> Result<Exit, Failure> {
+    let json = on.common.json;
+    let all = with(on, variables, async |session, store, _| {
         session.retry(async || seen(store).await).await
     })?;
     output::either(json, &all, |all| match all.is_empty() {
@@ -227,8 +198,8 @@ fn change(
     done: &'static str,
     how: impl AsyncFn(&Store, &str) -> Result<Changed, crate::redis::Error>,
 ) -> Result<Exit, Failure> {
-    let (json, name) = (args.on.json, args.schedule);
-    args.on.with(variables, async |session, store, _| {
+    let (json, name) = (args.on.common.json, args.schedule);
+    with(args.on, variables, async |session, store, _| {
         for _ in 0..TRIES {
             match session.retry(async || how(store, &name).await).await? {
                 Changed::Done => return Ok(()),
@@ -250,7 +221,7 @@ fn change(
 
 fn add(args: AddArgs, variables: Variables) -> Result<Exit, Failure> {
     let wrong = |what: String| Failure::new(Exit::Usage, what);
-    let (json, name) = (args.one.on.json, args.one.schedule);
+    let (json, name) = (args.one.on.common.json, args.one.schedule);
     check_name(&name).map_err(wrong)?;
     let timing = Timing::checked(&args.cron, &args.zone).map_err(|e| wrong(e.to_string()))?;
     let headers: BTreeMap<_, _> = args.headers.into_iter().collect();
@@ -266,7 +237,7 @@ fn add(args: AddArgs, variables: Variables) -> Result<Exit, Failure> {
         catch_up: args.catch_up.to_string(),
         ..Definition::default()
     };
-    let (written, now_ms) = args.one.on.with(variables, async |session, store, found| {
+    let (written, now_ms) = with(args.one.on, variables, async |session, store, found| {
         if args.overlap == Overlap::Skip {
             definition.skip_in = Some(group(&found.queue)?);
         }
@@ -309,9 +280,9 @@ fn group(queue: &QueueKind) -> Result<String, Failure> {
 }
 
 fn run_now(args: OneArgs, variables: Variables) -> Result<Exit, Failure> {
-    let (json, name) = (args.on.json, args.schedule);
+    let (json, name) = (args.on.common.json, args.schedule);
     let token = format!("{:032x}", fastrand::u128(..));
-    let id = args.on.with(variables, async |session, store, _| {
+    let id = with(args.on, variables, async |session, store, _| {
         let asked = session
             .retry(async || store.run(&name, &token).await)
             .await?;
@@ -349,8 +320,8 @@ struct Tick {
 }
 
 fn next(args: NextArgs, variables: Variables) -> Result<Exit, Failure> {
-    let (json, name) = (args.one.on.json, args.one.schedule);
-    let (now_ms, listed) = args.one.on.with(variables, async |session, store, _| {
+    let (json, name) = (args.one.on.common.json, args.one.schedule);
+    let (now_ms, listed) = with(args.one.on, variables, async |session, store, _| {
         let (now_ms, all) = session.retry(async || store.all().await).await?;
         let one = all.into_iter().find(|one| one.name == name);
         Ok((now_ms, one.ok_or_else(|| unknown(&name))?))

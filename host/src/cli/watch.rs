@@ -16,8 +16,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use crate::cli::flags::{Flags, ReachQueue};
-use crate::cli::named::{Named, with_queue};
+use crate::cli::named::{OfQueue, with_queue};
 use crate::cli::{Exit, Failure, Variables, ask_at, output, text};
 use crate::config::Value;
 use crate::host::StopSignals;
@@ -37,9 +36,9 @@ const EVERY_MIN: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 On a terminal this is a screen (q or Ctrl-C ends it); elsewhere it prints one
-line per snapshot. Most figures come from Redis. The running handlers, the
-version of the handler and the recent faults come from the hosts: name their
-admin servers with --admin.
+line per snapshot, with --json a line of JSON. Most figures come from Redis. The
+running handlers, the version of the handler and the recent faults come from the
+hosts: name their admin servers with --admin.
 
 Examples:
   hostler watch --redis redis://localhost orders
@@ -63,15 +62,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", value_parser = text::parse::<NonZeroU64>)]
     count: Option<NonZeroU64>,
 
-    /// Print a line of JSON for each snapshot
-    #[arg(long)]
-    json: bool,
-
     #[command(flatten)]
-    named: Named,
-
-    #[command(flatten)]
-    flags: Flags<ReachQueue>,
+    of: OfQueue,
 }
 
 /// The address of an admin server: as a host's `--admin`, a name and a port, or a URL.
@@ -100,21 +92,21 @@ fn every(text: &str) -> Result<Duration, String> {
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     const COMMAND: &str = "watch";
     let (every, left) = (args.every, args.count.map(NonZeroU64::get));
-    let json = args.json;
-    if let Some(pattern) = args.named.pattern() {
+    let of = args.of;
+    let json = of.common.json;
+    if let Some(pattern) = of.named.pattern() {
         if !args.hosts.is_empty() {
             let what = "`--admin` shows the hosts of one queue, and this is a pattern";
             let hint = "leave `--admin` out, or name one queue";
             return Err(Failure::new(Exit::Usage, what).hint(hint));
         }
-        let redis = args.flags.collect(variables).redis()?.value;
+        let redis = of.common.flags.clone().collect(variables).redis()?.value;
         return ask_at(&redis, COMMAND, async |session| {
             let view = View::All(session.connector.clone(), pattern.to_owned());
             Watch { view, every, left }.show(json).await
         });
     }
-    let (named, flags) = (args.named, args.flags);
-    with_queue(named, flags, variables, COMMAND, async |session, found| {
+    with_queue(of, variables, COMMAND, async |session, found| {
         let reader = SnapshotReader::new(session, found, args.hosts);
         let view = View::One(Box::new(reader));
         Watch { view, every, left }.show(json).await
