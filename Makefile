@@ -296,6 +296,7 @@ test: setup
 test-all: export HOSTLER_STORM := full
 test-all: export HOSTLER_FAILOVERS := 20
 test-all: export HOSTLER_SCHEDULE_TICKS := 600
+test-all: export HOSTLER_WAITERS := 10000
 test-all: setup | $(WIT_BINDGEN)
 	+@sh tests/stages.sh "$(MAKE) --no-print-directory QUICK='$(LANGUAGES)' FOREIGN='guests-foreign peer' TABLES=libraries SKIP=" \
 	  build-all unit-tests e2e-tests measured-tests interleavings fuzz-check upgrades alert-rules browser

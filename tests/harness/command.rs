@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -77,6 +77,25 @@ pub fn end(command: &mut Command) -> Ended {
     }
 }
 
+/// Run a prepared command to its end. Returns how it ended, and the peak of its resident memory in bytes.
+pub fn measured(command: &mut Command) -> (ExitStatus, u64) {
+    let mut child = command.spawn().expect("the binary can be started");
+    let path = format!("/proc/{}/status", child.id());
+    let began = Instant::now();
+    let mut most = 0;
+    loop {
+        let status = std::fs::read_to_string(&path).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        most = most.max(kib.unwrap_or(0) << 10);
+        if let Some(ended) = child.try_wait().expect("it is a child") {
+            return (ended, most);
+        }
+        assert!(began.elapsed() < PATIENCE, "it does not end");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
 /// Run a command to its end, with this on its stdin.
 pub fn fed<I: IntoIterator<Item = A>, A: AsRef<OsStr>>(arguments: I, stdin: &[u8]) -> Ended {
     let mut file = tempfile::tempfile().expect("a temporary file can be made");
@@ -143,7 +162,7 @@ impl Host {
                 self.stdout(),
                 self.stderr()
             );
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -206,7 +225,7 @@ impl Host {
                 break status;
             }
             assert!(begun.elapsed() < PATIENCE, "it runs on:\n{}", self.stderr());
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         };
         Ended {
             code: status.code().unwrap_or(-1),

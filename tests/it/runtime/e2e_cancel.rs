@@ -4,18 +4,16 @@ use std::time::Duration;
 
 use hostler::publish::scripts;
 use hostler::publish::{
-    Awaited, Cancelled, Canceller, Destination, Inbox, List, Outgoing, Receipt, Status, Stream,
-    Verdict,
+    Awaited, CancelError, Cancelled, Canceller, List, Outgoing, Receipt, Status, Verdict,
 };
 use hostler::redis::script::Script;
 use hostler_tests::cluster::Cluster;
-use hostler_tests::command::{Ended, fed, run, run_line};
-use hostler_tests::guests::guest;
+use hostler_tests::command::{Ended, fed, hostler, measured, run, run_line};
 use hostler_tests::host::HostOptions;
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::{PATIENCE, RawRedis, RedisOptions, documented_user, eventually};
 
-use crate::runtime::e2e_scene::Scene;
+use crate::runtime::e2e_scene::{Scene, inbox, orders, serving};
 use crate::scene::{Kind, connector, on_both};
 
 on_both! {
@@ -27,6 +25,7 @@ on_both! {
     many_are_cancelled_after_a_count
     a_route_keeps_cancelled_messages
     the_documented_user_can_cancel
+    a_search_by_id_ends_at_its_bound_and_says_so
 }
 
 /// How often each way is gone.
@@ -41,30 +40,10 @@ fn acting(scene: &Scene, kind: Kind) -> HostOptions {
 }
 
 fn at(url: &str, kind: Kind) -> HostOptions {
-    let options = HostOptions::at(url)
-        .flag("handler", &guest("holding-publisher").display().to_string())
+    serving(url, kind, "holding-publisher")
         .flag("grant-publish", r#"{"invoices":"stream:invoices"}"#)
-        .flags("dead-letter=orders:dead backoff-first=10m backoff-max=10m min-idle=5s")
+        .flags("backoff-first=10m backoff-max=10m min-idle=5s")
         .flags("timeout=10m drain-timeout=9m concurrency=2")
-        .admin();
-    match kind {
-        Kind::Stream => options,
-        Kind::List => options
-            .without("stream")
-            .without("group")
-            .flags("list=orders reliable=true"),
-    }
-}
-
-fn orders(kind: Kind) -> Destination {
-    match kind {
-        Kind::Stream => Stream::new("orders").into(),
-        Kind::List => List::new("orders").reliable().into(),
-    }
-}
-
-fn inbox(url: &str, kind: Kind) -> Inbox {
-    Inbox::new(&connector(url), orders(kind), None).unwrap()
 }
 
 fn canceller(url: &str, kind: Kind) -> Canceller {
@@ -83,7 +62,7 @@ fn is_void(verdict: &Verdict) -> bool {
 async fn is_told(awaited: Awaited) {
     let answer = awaited.answer(PATIENCE).await.unwrap();
     let found = (answer.status, answer.reason.as_deref());
-    assert_eq!(found, (Status::Discarded, Some("cancelled")));
+    assert_eq!(found, (Status::Cancelled, Some("cancelled")));
 }
 
 /// How many invoices with this body there are.
@@ -413,7 +392,7 @@ async fn a_route_keeps_cancelled_messages(kind: Kind) {
         let done = cancel(&url, awaited.id()).ok().json();
         assert_eq!(done["messages"].as_array().unwrap().len(), 1, "{done}");
         let answer = awaited.answer(PATIENCE).await.unwrap();
-        assert_eq!(answer.status, Status::DeadLettered);
+        assert_eq!(answer.status, Status::Cancelled);
         assert_eq!(answer.reason.as_deref(), Some("cancelled"));
     }
     // A dead letter is not cancelled, and the answer says where it is.
@@ -478,19 +457,103 @@ async fn the_documented_user_can_cancel(kind: Kind) {
     assert!(scene.raw.number(left).await >= 1);
 }
 
-#[tokio::test]
-async fn a_group_is_cancelled_apart_also_if_others_need_the_entry() {
-    let scene = Scene::new().await;
-    let url = scene.server.url();
-    scene
-        .raw
-        .ask("XGROUP CREATE orders others 0 MKSTREAM")
-        .await;
-    scene.raw.ask("XGROUP CREATE orders workers 0").await;
+/// 250 entries that neither of the groups `workers` and `others` has read.
+async fn of_two_groups(scene: &Scene) -> Vec<String> {
+    for group in ["workers", "others"] {
+        let create = format!("XGROUP CREATE orders {group} 0 MKSTREAM");
+        scene.raw.ask(&create).await;
+    }
     let mut ids = Vec::new();
     for n in 0..250 {
         ids.push(scene.raw.add("orders", &format!("ack:{n}")).await);
     }
+    ids
+}
+
+#[tokio::test]
+async fn a_lost_answer_of_entries_that_are_handed_out_ahead_hands_out_the_rest() {
+    let scene = Scene::new().await;
+    let ids = of_two_groups(&scene).await;
+    let proxy = Proxy::to_socket(&scene.server.socket(), 3).unwrap();
+    let workers = canceller(&proxy.url(), Kind::Stream).group(Some("workers".to_owned()));
+    // The server knows the scripts from here on.
+    let first = workers.cancel(&ids[0]).await.unwrap();
+    assert_eq!(verdict(first), Verdict::Cancelled);
+    let parked = async || scene.raw.number("ZCARD {orders}:parked:workers").await;
+    // 100 are handed out at once.
+    for ahead in [100, 200] {
+        proxy.cut_reply(scripts::CANCEL_AHEAD.digest(), 0);
+        let lost = workers.cancel(&ids[240]).await;
+        assert!(matches!(lost, Err(CancelError::Redis(_))), "{lost:?}");
+        assert_eq!(parked().await, ahead);
+    }
+    let done = workers.cancel(&ids[240]).await.unwrap();
+    assert_eq!(verdict(done), Verdict::Cancelled);
+    assert_eq!((proxy.replies_cut(), parked().await), (2, 239));
+    let host = scene.host().flag("until-empty", "true").finish().await;
+    assert_eq!(host.json()["acked"], 248);
+    // The other group has all of them.
+    let others = "XINFO GROUPS orders";
+    let left = format!("{:?}", scene.raw.ask(others).await);
+    assert!(left.contains("others"), "{left}");
+    assert_eq!(scene.raw.number("XLEN orders").await, 250);
+}
+
+/// An id that is not among those that are looked at is not called unknown.
+async fn a_search_by_id_ends_at_its_bound_and_says_so(kind: Kind) {
+    let scene = Scene::new().await;
+    let url = scene.server.url();
+    let publisher = inbox(&url, kind);
+    for n in 0..400 {
+        let message = Outgoing::new("ack").header("x-message-id", format!("n{n}"));
+        publisher.publisher().publish(&message).await.unwrap();
+    }
+    let within = |most: u64| canceller(&url, kind).search_max(most);
+    let bounded = within(200).cancel("n390").await;
+    assert!(matches!(bounded, Err(CancelError::Bound(_))), "{bounded:?}");
+    assert!(within(200).has("n390").await.is_err());
+    assert!(within(200).has("n7").await.unwrap());
+    let (length, settled) = match kind {
+        Kind::Stream => ("XLEN orders", Verdict::TooLate),
+        Kind::List => ("LLEN orders", Verdict::Unknown),
+    };
+    assert_eq!(scene.raw.number(length).await, 400);
+    let done = within(1000).cancel("n390").await.unwrap();
+    assert_eq!(verdict(done), Verdict::Cancelled);
+    let host = acting(&scene, kind).flag("until-empty", "true");
+    assert_eq!(host.finish().await.json()["acked"], 399);
+    // Of a stream, all entries are looked at.
+    let done = within(1000).cancel("n7").await.unwrap();
+    assert_eq!(verdict(done), settled);
+    if kind == Kind::Stream {
+        let bounded = within(200).cancel("n7").await;
+        assert!(matches!(bounded, Err(CancelError::Bound(_))), "{bounded:?}");
+    }
+}
+
+#[tokio::test]
+async fn messages_of_more_instances_than_a_page_are_found() {
+    let scene = Scene::new().await;
+    let mut headers = hostler::delivery::message::Headers::default();
+    headers.push("x-message-id", "one");
+    let value = hostler::wire::frame::encode(&headers, b"body").unwrap();
+    for n in 0..1_000 {
+        let instance = format!("ZADD {{orders}}:instances {n} h{n}");
+        scene.raw.ask(&instance).await;
+    }
+    let held = [&[7; 16][..], &value].concat();
+    scene.push("{orders}:processing:h700", &held).await;
+    let done = canceller(&scene.server.url(), Kind::List)
+        .cancel("one")
+        .await;
+    assert_eq!(verdict(done.unwrap()), Verdict::Void("h700".to_owned()));
+}
+
+#[tokio::test]
+async fn a_group_is_cancelled_apart_also_if_others_need_the_entry() {
+    let scene = Scene::new().await;
+    let url = scene.server.url();
+    let ids = of_two_groups(&scene).await;
     let of = |group: &str| canceller(&url, Kind::Stream).group(Some(group.to_owned()));
     let done = of("workers").cancel(&ids[200]).await.unwrap();
     assert_eq!(verdict(done), Verdict::Cancelled);
@@ -584,5 +647,49 @@ async fn scripts_keep_to_the_slot_of_their_queue() {
         }
         host.drained().await;
         cluster.at("orders").await.ask("DEL orders").await;
+    }
+}
+
+/// It compares memory: alone.
+mod measured {
+    use super::*;
+
+    #[tokio::test]
+    async fn cancel_and_trace_hold_few_large_messages_at_a_time() {
+        const COUNT: u64 = 24;
+        const SIZE: u64 = 16 << 20;
+        for kind in [Kind::Stream, Kind::List] {
+            let scene = Scene::new().await;
+            let url = scene.server.url();
+            // A host lists the queue.
+            acting(&scene, kind).ready().await.drained().await;
+            let inbox = inbox(&url, kind);
+            let publish = async |body: Vec<u8>| {
+                let message = Outgoing::new(body).header("tenant", "acme");
+                inbox.publisher().publish(&message).await.unwrap();
+            };
+            // Small ones before them say nothing about their size.
+            for _ in 0..200 {
+                publish(b"small".to_vec()).await;
+            }
+            for _ in 0..COUNT {
+                publish(vec![b'x'; SIZE.try_into().unwrap()]).await;
+            }
+            for (words, code) in [
+                ("trace nobody", 1),
+                ("cancel --queue orders nobody", 1),
+                ("cancel --queue orders --header tenant=acme --yes", 0),
+            ] {
+                let line = format!("{words} --redis {url}");
+                let mut command = hostler(line.split_whitespace());
+                let (ended, most) = measured(&mut command);
+                println!("{kind:?}: {words}: {} MiB at most", most >> 20);
+                assert_eq!(ended.code(), Some(code), "{words}");
+                // All of them have 384 MiB.
+                assert!(most < 10 * SIZE, "{kind:?}: {words}: {most} bytes");
+            }
+            let left = scene.raw.number("EXISTS orders").await;
+            assert!(kind == Kind::Stream || left == 0);
+        }
     }
 }

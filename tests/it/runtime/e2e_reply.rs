@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use hostler::publish::{Answer, Destination, Inbox, List, Outgoing, Status, Stream, WaitError};
+use hostler::publish::{Answer, Destination, Inbox, List, Outgoing, Status, WaitError};
 use hostler_tests::cluster::Cluster;
 use hostler_tests::command::run_line;
-use hostler_tests::guests::{guest, guest_module};
+use hostler_tests::guests::guest_module;
 use hostler_tests::host::{Host, HostOptions};
 use hostler_tests::proxy::Proxy;
 use hostler_tests::redis::{PATIENCE, RawRedis, eventually};
 use hostler_tests::sentinel::Watched;
 
-use crate::runtime::e2e_scene::Scene;
+use crate::runtime::e2e_scene::{Scene, inbox, orders, serving};
 use crate::scene::{Kind, connector, on_both};
 
 on_both! {
@@ -30,28 +30,8 @@ fn replying(scene: &Scene, kind: Kind, name: &str) -> HostOptions {
 }
 
 fn at(url: &str, kind: Kind, name: &str) -> HostOptions {
-    let options = HostOptions::at(url)
-        .flag("handler", &guest(name).display().to_string())
-        .flags("dead-letter=orders:dead backoff-first=5ms min-idle=3s timeout=60s reply-keep=30s")
-        .admin();
-    match kind {
-        Kind::Stream => options,
-        Kind::List => options
-            .without("stream")
-            .without("group")
-            .flags("list=orders reliable=true"),
-    }
-}
-
-fn orders(kind: Kind) -> Destination {
-    match kind {
-        Kind::Stream => Stream::new("orders").into(),
-        Kind::List => List::new("orders").reliable().into(),
-    }
-}
-
-fn inbox(url: &str, kind: Kind) -> Inbox {
-    Inbox::new(&connector(url), orders(kind), None).unwrap()
+    let times = "backoff-first=5ms min-idle=3s timeout=60s reply-keep=30s";
+    serving(url, kind, name).flags(times)
 }
 
 async fn ask(inbox: &Inbox, body: &str) -> Answer {
@@ -367,6 +347,44 @@ async fn what_is_discarded_or_handled_before_answers() {
 }
 
 #[tokio::test]
+async fn a_policy_that_discards_answers() {
+    let scene = Scene::new().await;
+    let host = replying(&scene, Kind::Stream, "replying").ready().await;
+    let inbox = inbox(&scene.server.url(), Kind::Stream);
+    let kept = ask(&inbox, "drop:no").await;
+    assert_eq!(given_up(&kept), (Status::DeadLettered, "dropped"));
+    let url = scene.server.url();
+    let route = "dead_letter.routes=dropped=discard";
+    run_line(&format!("policy set --redis {url} --queue orders {route}")).ok();
+    eventually("the policy is in force", async || {
+        let answer = ask(&inbox, "drop:no").await;
+        assert_eq!(answer.reason.as_deref(), Some("dropped"));
+        answer.status == Status::Discarded
+    })
+    .await;
+    host.drained().await;
+}
+
+#[tokio::test]
+async fn a_producer_that_waits_on_the_command_line_reads_that_it_was_cancelled() {
+    let scene = Scene::new().await;
+    let host = replying(&scene, Kind::Stream, "replying").ready().await;
+    let url = scene.server.url();
+    let line = format!("publish --redis {url} --stream orders --wait 100s --body sleep:50000");
+    let line = format!("{line} --header x-message-id=order-1");
+    let waiting = tokio::task::spawn_blocking(move || run_line(&line));
+    host.starts(1).await;
+    run_line(&format!("cancel --redis {url} --queue orders order-1")).ok();
+    let waited = waiting.await.unwrap();
+    assert_eq!((waited.code, &*waited.stdout), (12, ""), "{waited:?}");
+    let said = "order-1 is cancelled: cancelled by an operator";
+    assert!(waited.stderr.contains(said), "{waited:?}");
+    let series = "hostler_replies_total{status=\"cancelled\"}";
+    eventually("the host counts it", async || host.metric(series) == 1).await;
+    host.drained().await;
+}
+
+#[tokio::test]
 async fn the_stdout_of_a_program_is_its_reply() {
     let scene = Scene::new().await;
     let host = replying(&scene, Kind::Stream, "replying")
@@ -510,7 +528,30 @@ async fn trace_shows_who_waits_and_what_is_kept() {
     host.drained().await;
 }
 
-/// Ask for `count` messages at a time, while hosts die: how many got an answer, and how many their time-out.
+/// How many producers wait: `HOSTLER_WAITERS=10000` is the long show.
+fn waiters(short: usize) -> usize {
+    let given = std::env::var("HOSTLER_WAITERS").ok();
+    given.map_or(short, |text| text.parse().unwrap())
+}
+
+/// What the handler does with message `n`, and whether this is the answer.
+fn body(n: usize) -> String {
+    match n % 10 {
+        8 => "drop:no".to_owned(),
+        9 => "nack,ack".to_owned(),
+        _ => format!("answer:{n}"),
+    }
+}
+
+fn is_answer(n: usize, answer: &Answer) {
+    match n % 10 {
+        8 => assert_eq!(given_up(answer), (Status::DeadLettered, "dropped")),
+        9 => assert_eq!((answer.status, value(answer)), (Status::Acked, None)),
+        _ => assert_eq!(value(answer), Some(&*n.to_string())),
+    }
+}
+
+/// Ask for `count` messages at a time, while hosts die: each has its answer.
 async fn ask_while_hosts_die(inbox: &Inbox, options: &HostOptions, count: usize, kills: usize) {
     let killing = async {
         let mut host = options.ready().await;
@@ -521,24 +562,20 @@ async fn ask_while_hosts_die(inbox: &Inbox, options: &HostOptions, count: usize,
         }
         host
     };
-    let asking = (0..count).map(|n| {
-        let body = match n % 10 {
-            8 => "drop:no".to_owned(),
-            9 => "nack,ack".to_owned(),
-            _ => format!("answer:{n}"),
-        };
-        async move { inbox.ask(&Outgoing::new(body), 3 * PATIENCE).await }
-    });
+    let asking =
+        (0..count).map(|n| async move { inbox.ask(&Outgoing::new(body(n)), 3 * PATIENCE).await });
     let (host, all): (Host, _) = tokio::join!(killing, join_all(asking));
     for (n, answer) in all.iter().enumerate() {
-        let answer = answer.as_ref().unwrap();
-        match n % 10 {
-            8 => assert_eq!(given_up(answer), (Status::DeadLettered, "dropped")),
-            9 => assert_eq!((answer.status, value(answer)), (Status::Acked, None)),
-            _ => assert_eq!(value(answer), Some(&*n.to_string())),
-        }
+        is_answer(n, answer.as_ref().unwrap());
     }
     host.drained().await;
+}
+
+async fn no_inbox_is_left(raw: &RawRedis) {
+    eventually("no key of answers is left", async || {
+        inboxes(raw).await.is_empty()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -546,11 +583,9 @@ async fn many_producers_wait_and_each_gets_its_answer_whichever_host_dies() {
     let scene = Scene::new().await;
     let inbox = inbox(&scene.server.url(), Kind::Stream);
     let options = replying(&scene, Kind::Stream, "replying").flag("reply-keep", "2s");
-    ask_while_hosts_die(&inbox, &options, 300, 2).await;
-    eventually("no key of answers is left", async || {
-        inboxes(&scene.raw).await.is_empty()
-    })
-    .await;
+    let count = waiters(300);
+    ask_while_hosts_die(&inbox, &options, count, 2.max(count / 2_500)).await;
+    no_inbox_is_left(&scene.raw).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -561,56 +596,56 @@ async fn answers_come_through_a_cluster() {
         .flags("dead-letter=graveyard reply-keep=2s");
     let inbox = inbox(&cluster.url(), Kind::Stream);
     ask_while_hosts_die(&inbox, &options, 60, 1).await;
-    let raw = cluster.at("orders").await;
-    eventually("no key of answers is left", async || {
-        inboxes(&raw).await.is_empty()
-    })
-    .await;
+    no_inbox_is_left(&cluster.at("orders").await).await;
 }
 
-/// An answer that a failed primary took along comes again: its settlement is lost, too.
+/// An answer that a failed primary took along comes again: its settlement is lost, too. Hosts die before and behind it.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_come_through_a_failover() {
     let mut watched = Watched::start().await;
-    let options = at(&watched.url(), Kind::Stream, "replying").flag("durability", "replica");
-    let host = options.ready().await;
+    let options = at(&watched.url(), Kind::Stream, "replying")
+        .flags("durability=replica reply-keep=2s concurrency=4");
+    let count = waiters(200);
     // A replica has what is published.
     let connector = connector(&watched.url()).durable(true);
     let inbox = Inbox::new(&connector, orders(Kind::Stream), None).unwrap();
-    let bodies: Vec<String> = (0..20).map(|n| format!("sleep:300+answer:{n}")).collect();
-    let mut sent = Vec::new();
-    for body in &bodies {
-        let message = Outgoing::new(body.clone());
-        sent.push(inbox.send(&message).await.unwrap());
+    // No host is done with all of them before it dies.
+    let asked = |n| Outgoing::new(format!("sleep:20+{}", body(n)));
+    let sending = (0..count).map(async |n| inbox.send(&asked(n)).await.unwrap());
+    let sent = join_all(sending).await;
+    let waiting = join_all(sent.into_iter().map(|sent| sent.answer(3 * PATIENCE)));
+    let failing = async {
+        let mut host = options.ready().await;
+        for step in ["a host dies", "the primary fails", "a host dies"] {
+            host.starts(count / 6).await;
+            match step {
+                "a host dies" => {
+                    host.kill().await;
+                    host = options.ready().await;
+                }
+                _ => {
+                    let old = watched.primary().await;
+                    watched.servers[old].kill();
+                    watched.replaced(old).await;
+                    // Settlements wait for a replica, too.
+                    watched.servers[old].restart();
+                }
+            }
+        }
+        host
+    };
+    let (host, all): (Host, _) = tokio::join!(failing, waiting);
+    let mut late = 0;
+    for (n, answer) in all.into_iter().enumerate() {
+        match answer {
+            Ok(answer) => is_answer(n, &answer),
+            Err(WaitError::TimedOut { .. }) => late += 1,
+            Err(error) => panic!("{n}: {error}"),
+        }
     }
-    let old = watched.primary().await;
-    watched.servers[old].kill();
-    watched.replaced(old).await;
-    // Settlements wait for a replica, too.
-    watched.servers[old].restart();
-    let waiting = sent.into_iter().map(|sent| sent.answer(3 * PATIENCE));
-    for (n, answer) in join_all(waiting).await.into_iter().enumerate() {
-        let answer = answer.unwrap();
-        assert_eq!(
-            (answer.status, value(&answer)),
-            (Status::Acked, Some(&*n.to_string()))
-        );
-    }
+    println!("{count} waited, {late} of them without an answer in time");
+    assert_eq!(late, 0);
     host.drained().await;
-}
-
-mod long {
-    use super::*;
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn ten_thousand_producers_wait_and_each_gets_its_answer() {
-        let scene = Scene::new().await;
-        let inbox = inbox(&scene.server.url(), Kind::Stream);
-        let options = replying(&scene, Kind::Stream, "replying").flag("reply-keep", "2s");
-        ask_while_hosts_die(&inbox, &options, 10_000, 4).await;
-        eventually("no key of answers is left", async || {
-            inboxes(&scene.raw).await.is_empty()
-        })
-        .await;
-    }
+    let primary = watched.primary().await;
+    no_inbox_is_left(&watched.servers[primary].raw().await).await;
 }

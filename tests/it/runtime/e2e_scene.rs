@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
+use hostler::publish::{Destination, Inbox, List, Stream};
 use hostler_tests::checker::Look;
+use hostler_tests::guests::guest;
 use hostler_tests::host::{Ended, Host, HostOptions, Line};
 use hostler_tests::redis::eventually;
 use hostler_tests::witness::Witness;
 
-use crate::scene;
+use crate::scene::{self, Kind, connector};
 
 /// The messages that a test has published: what the handler does with each, by id.
 #[derive(Default)]
@@ -17,6 +19,34 @@ pub(crate) struct Published {
 }
 
 pub(crate) type Scene = scene::Scene<Published>;
+
+/// The stream or the reliable list `orders`.
+pub(crate) fn orders(kind: Kind) -> Destination {
+    match kind {
+        Kind::Stream => Stream::new("orders").into(),
+        Kind::List => List::new("orders").reliable().into(),
+    }
+}
+
+/// An inbox for messages to it.
+pub(crate) fn inbox(url: &str, kind: Kind) -> Inbox {
+    Inbox::new(&connector(url), orders(kind), None).unwrap()
+}
+
+/// A host of it with this guest, and with dead letters.
+pub(crate) fn serving(url: &str, kind: Kind, name: &str) -> HostOptions {
+    let options = HostOptions::at(url)
+        .flag("handler", &guest(name).display().to_string())
+        .flag("dead-letter", "orders:dead")
+        .admin();
+    match kind {
+        Kind::Stream => options,
+        Kind::List => options
+            .without("stream")
+            .without("group")
+            .flags("list=orders reliable=true"),
+    }
+}
 
 /// The starts of a host from this time on, by the times in its log: what a test has read of a log may be behind the
 /// host.

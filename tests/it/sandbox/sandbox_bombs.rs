@@ -2,13 +2,13 @@
 //! compiles it, and costs the host almost nothing.
 
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use hostler::rollout::verify::{Refusal, Step};
 use hostler::sandbox::{Allocation, Cache, Limits, LoadError, Sandbox, Settings};
-use hostler_tests::command::hostler;
+use hostler_tests::command::{hostler, measured};
 use hostler_tests::guests::{component, handler, handler_beside};
 use hostler_tests::redis::PATIENCE;
 use wasm_encoder::{
@@ -195,22 +195,6 @@ fn exponential_types_are_refused_as_invalid() {
     assert!(error.to_string().contains("type size"), "{error}");
 }
 
-/// The peak of the resident memory of a process, in bytes.
-fn resident_max(mut child: Child) -> u64 {
-    let path = format!("/proc/{}/status", child.id());
-    let began = Instant::now();
-    let mut most = 0;
-    while child.try_wait().expect("it is a child").is_none() {
-        let status = fs::read_to_string(&path).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-        most = most.max(kib.unwrap_or(0) << 10);
-        assert!(began.elapsed() < PATIENCE, "it does not end");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    most
-}
-
 #[test]
 fn refusing_an_expensive_component_takes_no_memory_in_the_host() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -221,7 +205,7 @@ fn refusing_an_expensive_component_takes_no_memory_in_the_host() {
         let mut command = hostler(["check", file, "--compile-cache=off"]);
         command.args(["--limit-compile-time=2s", "--limit-compile-memory=1GiB"]);
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        resident_max(command.spawn().expect("it starts"))
+        measured(&mut command).1
     };
     // A good component is compiled, loaded and tried.
     let good = check(&handler("", "i32.const 0"));
