@@ -50,6 +50,10 @@ gzip -9n "$made"/man1/*.1
 # The licences of all dependencies. The crates of wasmtime hold no text of theirs: it is the one of hostler.
 (cd host && RUST_LOG=error cargo bundle-licenses --format yaml --output "$root/$made/THIRDPARTY.yml")
 sed -i 's/^    text: NOT FOUND$/    text: See LICENSE for Apache-2.0 WITH LLVM-exception; the crate holds no text./' "$made/THIRDPARTY.yml"
+# The dashboard holds a script that is no crate.
+{ printf '  - package_name: uplot\n    package_version: 1.6.32\n    repository: https://github.com/leeoniya/uPlot\n'
+  printf '    license: MIT\n    licenses:\n      - license: MIT\n        text: |\n'
+  sed 's/^./          &/' host/src/ui/page/uplot/LICENSE; echo; } >> "$made/THIRDPARTY.yml"
 cargo cyclonedx --manifest-path host/Cargo.toml --format json --target "$target" --override-filename "hostler-$target"
 mv "host/hostler-$target.json" "$dist/hostler-$version-$arch.cdx.json"
 # Other members of the workspace get a file, too.

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Compares vendor/wasmtime with the published crate: nothing may differ but what vendor/wasmtime.patch says.
+# Compares the files of uPlot with their digests, and vendor/wasmtime with the published crate: nothing may differ but what vendor/wasmtime.patch says.
 # `vendor/published` is locked to the published crate, with its checksum: cargo fetches it from there.
 set -eu
 # What `diff` says is compared, too.
 export LC_ALL=C
 cd "$(dirname "$0")/.."
+(cd host/src/ui/page/uplot && sha256sum --quiet --check SHA256SUMS)
 version=48.0.8
 mended=src/runtime/vm/sys/unix/pagemap.rs
 lock=vendor/published/Cargo.toml

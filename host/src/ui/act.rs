@@ -93,6 +93,8 @@ async fn perform(ui: &Ui, action: &str, asked: &Asked) -> Result<serde_json::Val
             let purged = letters.purge_all(filter(asked)).await?;
             Ok(json!({ "purged": purged }))
         }
+        // The guard has let it pass: the token is right.
+        "sign-in" => Ok(json!({})),
         "try" => try_one(ui, asked).await,
         "cancel" => cancel(ui, asked).await,
         "pause" => policy(ui, queue, paused_key(), Some("true")).await,

@@ -20,7 +20,7 @@ use crate::policies::{self, Policies, Stored};
 use crate::policy_change::Refusal;
 use crate::redis::Error as RedisError;
 use crate::registry::cancel::CancelError;
-use crate::registry::{Listed, named, overview};
+use crate::registry::{Listed, listed, named, overview, trace};
 use crate::rollout::store::Store;
 
 /// The most dead letters on a page.
@@ -29,6 +29,8 @@ const LETTERS_MAX: usize = 200;
 const BODY_MAX: usize = 64 * 1024;
 /// The most bytes of a header that are shown.
 const HEADER_MAX: usize = 4 * 1024;
+/// The newest entries of each key that are searched for a message. `hostler trace` can search more.
+const SEARCHED_MAX: usize = 1_000;
 /// The most causes that are shown.
 const GROUPS_MAX: usize = 100;
 
@@ -136,6 +138,8 @@ pub(super) async fn find(ui: &Ui, name: &str, group: Option<&str>) -> Result<Lis
 
 pub(super) async fn queue(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
     let (name, group) = (words.required("queue")?, words.get("group"));
+    // The page keeps what it has been told.
+    let since = words.get("since").and_then(|since| since.parse().ok());
     let listed = find(&ui, name, group).await?;
     let link = Arc::new(ui.0.connector.link("ui").of(name));
     let (seen, hosts, report) = overview::look(&link, &listed).await;
@@ -164,7 +168,7 @@ pub(super) async fn queue(State(ui): State<Ui>, words: Words) -> Result<Response
         "hosts": hosts,
         "versions": stored.collect::<Vec<_>>(),
         "policies": policies.iter().map(policy).collect::<Vec<_>>(),
-        "course": course::of(&ui, name, group).await,
+        "course": course::of(&ui, name, group, since).await,
     });
     Ok(Json(answer).into_response())
 }
@@ -222,6 +226,15 @@ pub(super) async fn groups(State(ui): State<Ui>, words: Words) -> Result<Respons
     let cut = found.groups.iter().skip(GROUPS_MAX).map(|g| g.count);
     found.others += cut.sum::<u64>();
     found.groups.truncate(GROUPS_MAX);
+    Ok(Json(found).into_response())
+}
+
+pub(super) async fn trace(State(ui): State<Ui>, words: Words) -> Result<Response, Error> {
+    let id = words.required("id")?;
+    let _turn = ui.read().await?;
+    let connector = &ui.0.connector;
+    let queues = listed(&connector.link("queues")).await?;
+    let found = trace::trace(connector, &queues, id, SEARCHED_MAX).await;
     Ok(Json(found).into_response())
 }
 

@@ -3,10 +3,12 @@
 //! | route | answer |
 //! |---|---|
 //! | `GET /ui`, `/ui/app.js`, `/ui/app.css` | the page: embedded, no outside resource |
+//! | `GET /ui/uplot.js`, `/ui/uplot.css` | its charts, by uPlot |
 //! | `GET /ui/api/session` | whether actions are possible |
 //! | `GET /ui/api/queues` | every listed queue, as it was a moment ago |
 //! | `GET /ui/api/queue` | one queue: hosts, rules, versions, policies, its course |
 //! | `GET /ui/api/dead`, `/ui/api/groups`, `/ui/api/letter` | dead letters: by reason, by cause, one whole |
+//! | `GET /ui/api/trace` | where one message is, and its past |
 //! | `POST /ui/api/act/...` | actions, with a token only |
 //!
 //! Reading needs no token: bind the address where only operators reach it. An action needs the token, in a
@@ -86,12 +88,15 @@ impl Ui {
             .route("/ui", get(page::index))
             .route("/ui/app.js", get(page::script))
             .route("/ui/app.css", get(page::style))
+            .route("/ui/uplot.js", get(page::charts))
+            .route("/ui/uplot.css", get(page::charts_style))
             .route("/ui/api/session", get(api::session))
             .route("/ui/api/queues", get(api::queues))
             .route("/ui/api/queue", get(api::queue))
             .route("/ui/api/dead", get(api::dead))
             .route("/ui/api/groups", get(api::groups))
             .route("/ui/api/letter", get(api::letter))
+            .route("/ui/api/trace", get(api::trace))
             .route("/ui/api/policies", get(api::policies))
             .route("/ui/api/act/{action}", post(act::act))
             .layer(middleware::from_fn_with_state(self.clone(), guard::guard))

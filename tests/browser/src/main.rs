@@ -289,12 +289,22 @@ async fn main() -> Checked {
     let dead = scene.redis("XRANGE orders:dead - +\n")?;
     let lines: Vec<&str> = dead.lines().collect();
     let body = lines.iter().position(|line| line.ends_with("+panic"));
-    let id = lines[body.ok_or("it died")? - 2].trim();
+    let body = body.ok_or("it died")?;
+    let id = lines[body - 2].trim();
+    let is_name = |line: &&str| *line == "h:x-dead-letter-source-id";
+    let name = lines.iter().skip(body).position(is_name);
+    let message = lines[body + name.ok_or("its id")? + 1].trim();
     let places = [
         "",
         "#/queue/orders/billing",
-        "#/dead/orders%3Adead",
+        "#/queue/orders/billing/dead",
         &format!("#/letter/orders%3Adead/{id}"),
+        &format!("#/message/{message}"),
+        "#/dead/orders%3Adead",
+        "#/queue/orders/billing/hosts",
+        "#/queue/orders/billing/versions",
+        "#/queue/orders/billing/schedules",
+        "#/queue/orders/billing/policies",
         "#/policies",
     ];
 
@@ -303,7 +313,7 @@ async fn main() -> Checked {
         for (at, place) in places.iter().enumerate() {
             scene.open(&client, place).await?;
             accessible(&client, &axe, place).await?;
-            let names = ["queues", "queue", "dead", "letter"];
+            let names = ["queues", "queue", "dead", "letter", "message"];
             if let (Some(name), false) = (names.get(at), is_dark) {
                 picture(&client, &format!("dashboard-{name}.png")).await?;
             }
@@ -349,13 +359,53 @@ async fn reads(scene: &Scene, client: &Client, places: &[&str]) -> Checked {
     settled(client).await?;
     let text = text_of(client, "main").await?;
     check(
-        text.contains("Hosts") && text.contains("max_deliveries"),
+        text.contains("serving, ") && text.contains("2 causes"),
         text,
     )?;
     let charts = client
-        .find_all(Locator::Css("figure svg[role=img][aria-label]"))
+        .find_all(Locator::Css("figure [role=img][aria-label] canvas"))
         .await?;
-    check(charts.len() == 6, "six charts")?;
+    check(charts.len() == 5, "five charts")?;
+    // A look at a chart is not disturbed, and a range changes what it shows.
+    let kept = "window.kept ??= document.querySelector('canvas'); \
+                return window.kept === document.querySelector('canvas') && window.seen !== document.getElementById('status').textContent;";
+    client
+        .execute(
+            "window.seen = document.getElementById('status').textContent",
+            Vec::new(),
+        )
+        .await?;
+    until(
+        client,
+        kept,
+        "the chart stays when the page is filled again",
+    )
+    .await?;
+    let legend = "return document.querySelector('.u-legend').textContent";
+    let legend = client.execute(legend, Vec::new()).await?;
+    check(
+        legend.as_str().is_some_and(|text| text.contains("/s")),
+        "units",
+    )?;
+    button(client, "6 h").await?.click().await?;
+    let pressed = "return document.querySelector('[aria-pressed=true]').textContent === '6 h'";
+    until(client, pressed, "six hours").await?;
+    client.find(Locator::LinkText("Policies")).await?;
+    for (tab, word) in [
+        ("Hosts 1", "scripted.wasm"),
+        ("Versions", "hostler deploy"),
+        ("Schedules", "hostler schedule add"),
+    ] {
+        client.find(Locator::LinkText(tab)).await?.click().await?;
+        settled(client).await?;
+        let text = text_of(client, "main").await?;
+        check(text.contains(word), format!("{word} in {text}"))?;
+    }
+    scene
+        .open(client, "#/queue/orders/billing/policies")
+        .await?;
+    let text = text_of(client, "main").await?;
+    check(text.contains("max_deliveries"), text)?;
     scene.open(client, places[2]).await?;
     let text = text_of(client, "main").await?;
     check(
@@ -372,7 +422,26 @@ async fn reads(scene: &Scene, client: &Client, places: &[&str]) -> Checked {
         text,
     )?;
     let scripts = client.find_all(Locator::Css("script")).await?;
-    check(scripts.len() == 1, "one script")
+    check(scripts.len() == 2, "two scripts")?;
+    // The same message is found by its id, with what became of it.
+    let id = places[4].rsplit('/').next().unwrap_or_default();
+    let search = client.find(Locator::Css("#search-id")).await?;
+    search.send_keys(&format!("{id}\n")).await?;
+    settled(client).await?;
+    until(
+        client,
+        "return document.querySelectorAll('ol.story li').length >= 2",
+        "a story",
+    )
+    .await?;
+    let story = text_of(client, "ol.story").await?;
+    check(
+        story.contains("was published to orders") && story.contains("died after 2 attempts"),
+        story,
+    )?;
+    scene.open(client, "#/message/nobody").await?;
+    let text = text_of(client, "main").await?;
+    check(text.contains("hostler trace nobody"), text)
 }
 
 /// A message waits for its next attempt. The test writes to Redis that it was held, and has a journal: the guest
@@ -420,7 +489,7 @@ async fn keyboard(scene: &Scene, client: &Client) -> Checked {
     let input = client.find(Locator::Css("#filter")).await?;
     input.send_keys("nothing like this").await?;
     let list = text_of(client, "#list").await?;
-    check(list == "none", list)?;
+    check(list == "no queue has this in its name", list)?;
     input.clear().await?;
     // The next look at the queues leaves what is typed.
     input.send_keys("ord").await?;
@@ -430,6 +499,26 @@ async fn keyboard(scene: &Scene, client: &Client) -> Checked {
         .await?;
     check(typed == "ord", format!("{typed}"))?;
     input.clear().await?;
+    scene.open(client, "#/queue/orders/billing").await?;
+    let tab = client.find(Locator::Css(".tabs a")).await?;
+    tab.send_keys(&Key::Right.to_string()).await?;
+    let at = client.execute(focused, Vec::new()).await?;
+    check(
+        at.as_str().is_some_and(|at| at.starts_with("Dead letters")),
+        format!("{at}"),
+    )?;
+    // The theme of a person wins over that of the machine.
+    let theme = client.find(Locator::Css("#theme")).await?;
+    let back = "return getComputedStyle(document.body).backgroundColor";
+    theme.click().await?;
+    let light = client.execute(back, Vec::new()).await?;
+    theme.click().await?;
+    let dark = client.execute(back, Vec::new()).await?;
+    check(
+        light == "rgb(255, 255, 255)" && dark == "rgb(15, 20, 25)",
+        format!("{light} {dark}"),
+    )?;
+    theme.click().await?;
     Ok(())
 }
 
@@ -452,8 +541,12 @@ async fn phone(scene: &Scene, client: &Client, places: &[&str]) -> Checked {
 
 async fn acts(scene: &Scene, client: &Client) -> Checked {
     scene.open(client, "#/dead/orders%3Adead").await?;
-    // Without the token nothing happens.
-    purge_all(client, "orders:dead").await?;
+    // Before a person signs in, nothing can be done.
+    check(
+        button(client, "Purge all").await.is_err(),
+        "no action is there",
+    )?;
+    sign_in(client, "wrong").await?;
     until(
         client,
         "return document.getElementById('status').textContent.includes('the token is wrong')",
@@ -461,14 +554,20 @@ async fn acts(scene: &Scene, client: &Client) -> Checked {
     )
     .await?;
     check(
-        scene.redis("XLEN orders:dead\n")?.trim() == "4",
-        "nothing was purged",
+        button(client, "Purge all").await.is_err(),
+        "no action is there",
     )?;
-    client
-        .find(Locator::Css("#token"))
-        .await?
-        .send_keys(TOKEN)
-        .await?;
+    sign_in(client, TOKEN).await?;
+    until(
+        client,
+        "return document.getElementById('status').textContent === 'signed in'",
+        "it is right",
+    )
+    .await?;
+    // Once is enough, also after the page was loaded again.
+    client.refresh().await?;
+    settled(client).await?;
+    accessible_again(client).await?;
     // A name that is wrong leaves the button off.
     button(client, "Purge all").await?.click().await?;
     client
@@ -495,7 +594,7 @@ async fn acts(scene: &Scene, client: &Client) -> Checked {
     purge_all(client, "orders:dead").await?;
     until(
         client,
-        "return document.getElementById('status').textContent.includes('\"purged\":4')",
+        "return document.getElementById('status').textContent.includes('done, purged 4')",
         "it is done",
     )
     .await?;
@@ -503,7 +602,7 @@ async fn acts(scene: &Scene, client: &Client) -> Checked {
         scene.redis("XLEN orders:dead\n")?.trim() == "0",
         "all were purged",
     )?;
-    // The queue is paused and resumed. The page stays, and with it the token.
+    // The queue is paused and resumed.
     client
         .goto(&format!("{}#/queue/orders/billing", scene.page))
         .await?;
@@ -523,6 +622,19 @@ async fn acts(scene: &Scene, client: &Client) -> Checked {
         "it serves",
     )
     .await
+}
+
+/// The page with its actions is accessible, too.
+async fn accessible_again(client: &Client) -> Checked {
+    let axe = std::fs::read_to_string(variable("AXE")?)?;
+    accessible(client, &axe, "with actions").await
+}
+
+async fn sign_in(client: &Client, token: &str) -> Checked {
+    client.find(Locator::Css("#sign")).await?.click().await?;
+    let input = client.find(Locator::Css("#token")).await?;
+    input.send_keys(&format!("{token}\n")).await?;
+    Ok(())
 }
 
 async fn purge_all(client: &Client, name: &str) -> Checked {

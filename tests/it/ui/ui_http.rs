@@ -178,9 +178,13 @@ async fn the_page_has_no_outside_resource_and_no_inline_script() {
     for (path, kind) in [
         ("/ui/app.js", "text/javascript"),
         ("/ui/app.css", "text/css"),
+        ("/ui/uplot.js", "text/javascript"),
+        ("/ui/uplot.css", "text/css"),
     ] {
         let (status, head, text) = ui.send("GET", path, &[], "");
         assert!(status == 200 && head.contains(kind), "{head}");
+        // Where it comes from: a remark.
+        let text = text.replace("https://github.com/leeoniya/uPlot (v", "");
         // Text that comes from Redis is never read as markup, and nothing comes from elsewhere.
         for never in [
             "innerHTML",
@@ -224,7 +228,11 @@ async fn the_dashboard_shows_queues_and_dead_letters_as_data() {
     assert_eq!(queue["queue"], "orders");
     let one = ui.get("/ui/api/queue?queue=orders&group=workers");
     assert_eq!(one["hosts"][0]["consumer"], host.consumer());
-    assert!(!one["course"].as_array().unwrap().is_empty());
+    let course = one["course"].as_array().unwrap();
+    let known = course.last().unwrap()["at_ms"].as_u64().unwrap();
+    let since = format!("/ui/api/queue?queue=orders&group=workers&since={known}");
+    let later = ui.get(&since)["course"].as_array().unwrap().len();
+    assert!(later < course.len(), "what the page has is not sent again");
     let dead = ui.get("/ui/api/dead?key=orders%3Adead");
     assert_eq!(
         dead["by_reason"],
@@ -251,6 +259,12 @@ async fn the_dashboard_shows_queues_and_dead_letters_as_data() {
     );
     assert_eq!(letter["body"], "text:<script>alert(1)</script>+panic");
     assert_eq!(letter["history"][0]["count"], 1);
+    let source = letter["source_id"].as_str().unwrap();
+    let trace = ui.get(&format!("/ui/api/trace?id={source}"));
+    let found = trace["found"].as_array().unwrap();
+    let died = found.iter().find(|found| found["state"] == "dead").unwrap();
+    assert_eq!(died["reason"], "max-deliveries", "{trace}");
+    assert_eq!(ui.get("/ui/api/trace?id=nobody")["found"], json!([]));
     for wrong in [
         "/ui/api/queue?queue=nothing",
         "/ui/api/letter?key=orders%3Adead&id=1-1",
@@ -322,6 +336,14 @@ async fn an_action_needs_the_token_the_own_page_and_a_confirmation() {
     let (status, _) = ui.act("explode", "orders:dead", &json!({}));
     assert_eq!(status, 404);
     assert_eq!(scene.dead().await.len(), 1, "nothing was done");
+
+    assert_eq!(ui.act("sign-in", "hostler", &json!({})).0, 200);
+    let signing = ("X-Hostler-Token", "wrong");
+    let path = "/ui/api/act/sign-in";
+    assert_eq!(
+        ui.send("POST", path, &[json_type, own, signing], &body).0,
+        401
+    );
 
     let (status, answer) = ui.act("purge", "orders:dead", &json!({}));
     assert_eq!((status, &answer["purged"]), (200, &json!(1)), "{answer}");
