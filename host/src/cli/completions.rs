@@ -1,9 +1,8 @@
 //! `hostler completions`: a completion script for a shell.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::cli::{Cli, Exit, Failure, Variables, output};
+use crate::cli::{Exit, Failure, Variables, command, output};
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
@@ -19,7 +18,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, _: Variables) -> Result<Exit, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "hostler", &mut script);
+    clap_complete::generate(args.shell, &mut command(), "hostler", &mut script);
     output::data(&script)?;
     Ok(Exit::Ok)
 }

@@ -31,11 +31,32 @@ pub(super) trait Scope: Clone + 'static {
     /// Whether this setting is among them.
     fn has(key: &str) -> bool;
 
+    /// Whether `--help` shows the flag of this setting. `--help-all` shows all.
+    fn is_common(key: &str) -> bool {
+        COMMON.contains(&key) || key.starts_with("dev.")
+    }
+
     /// The help of a setting, where the command uses it differently than a host.
     fn meaning(setting: &dyn Definition) -> &str {
         setting.meaning()
     }
 }
+
+/// The settings that most people need.
+const COMMON: [&str; 12] = [
+    "redis",
+    "stream",
+    "group",
+    "list",
+    "channel",
+    "handler",
+    "concurrency",
+    "timeout",
+    "max_deliveries",
+    "dead_letter.key",
+    "admin",
+    "until_empty",
+];
 
 macro_rules! scopes {
     ($($(#[$doc:meta])* $name:ident$(($beside:literal))?, $key:ident: $has:expr;)*) => {$(
@@ -322,6 +343,7 @@ fn args<S: Scope>(section: &'static Section) -> impl Iterator<Item = Arg> {
             .value_name(setting.placeholder())
             .help(with_default(*setting, first_sentence(S::meaning(*setting))))
             .long_help(with_default(*setting, S::meaning(*setting)))
+            .hide_short_help(!S::is_common(setting.key()))
             .help_heading(section.title);
         match setting.shape() {
             Shape::Bool => arg

@@ -3,9 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use clap::CommandFactory;
-
-use crate::cli::{Cli, Exit, Failure, Variables, output};
+use crate::cli::{Exit, Failure, Variables, command, output};
 
 /// Write the manual pages of all commands to a folder
 #[derive(Debug, clap::Args)]
@@ -31,7 +29,7 @@ pub(super) fn run(args: Args, _: Variables) -> Result<Exit, Failure> {
     };
     fs::create_dir_all(&args.dir).map_err(cannot)?;
     // The long version has several lines: a page shows the short one.
-    let command = Cli::command().long_version(None);
+    let command = command().long_version(None);
     clap_mangen::generate_to(command, &args.dir).map_err(cannot)?;
     let mut pages = Vec::new();
     for entry in fs::read_dir(&args.dir).map_err(cannot)? {

@@ -13,7 +13,8 @@ use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, Parser};
+use clap::builder::{Resettable, StyledStr};
+use clap::{Arg, ArgAction, CommandFactory, FromArgMatches, Parser};
 
 // What most commands begin with.
 use exit::{Exit, Failure};
@@ -90,27 +91,13 @@ Examples:
   hostler demo                             a queue at work, in half a minute
   hostler new --lang rust billing          a project that builds at once
   hostler dev                              build, run, watch and swap a handler
-  hostler check handler.wasm               what is this component?
-  hostler invoke handler.wasm --body hi    run it once, without Redis
   hostler test handler.wasm cases.toml     a table of messages and outcomes
   hostler publish --redis embedded --stream orders --body '{\"id\":1}'
   hostler run --redis embedded --stream orders --group billing \\
     --handler handler.wasm
   hostler queues --redis embedded          every queue, and what stops it
-  hostler inspect --redis embedded orders
-  hostler watch --redis embedded orders
-  hostler pause --redis embedded --queue orders
-  hostler schedule list --redis embedded --queue orders
-  hostler dlq peek --redis embedded orders:dead
-  hostler trace --redis embedded 1700000000000-0
-  hostler cancel --redis embedded 1700000000000-0
-  hostler deploy handler.wasm --redis embedded --queue orders
-  hostler policy set --redis embedded --queue orders max_deliveries=5 \\
-    dead_letter.key=orders:dead
-  hostler ui --redis embedded              the dashboard
-  hostler config init orders.toml          a configuration with every setting
-  hostler check --config orders.toml       is this configuration right?
-  hostler bench --redis embedded --handler handler.wasm";
+  hostler dlq groups --redis embedded orders:dead    why messages died
+  hostler ui --redis embedded              the dashboard";
 
 /// The commands: each is a variant of `Command`, with the arguments and the function `run` of its module.
 macro_rules! commands {
@@ -131,37 +118,108 @@ macro_rules! commands {
 }
 use commands;
 
-commands! {
-    Run: run,
-    Publish: publish,
-    Dlq: dlq,
-    Queues: queues,
-    Inspect: inspect,
-    Parts: parts,
-    Pause: pause,
-    Resume: resume,
-    Schedule: schedule,
-    Policy: policy,
-    Deploy: deploy,
-    Versions: versions,
-    Rollback: rollback,
-    Promote: promote,
-    Watch: watch,
-    Trace: trace,
-    Cancel: cancel,
-    Ui: ui,
-    Check: check,
-    Invoke: invoke,
-    Test: test,
-    New: new,
-    Dev: dev,
-    Demo: demo,
-    Bench: bench,
-    Config: config,
-    Completions: completions,
-    Man: man,
-    #[command(name = compiler::COMMAND, hide = true)]
-    CompileComponent: compile_component,
+macro_rules! groups {
+    ($($title:literal { $($(#[$meta:meta])* $name:ident: $module:ident,)+ })+) => {
+        commands! { $($($(#[$meta])* $name: $module,)+)+ }
+
+        /// The groups, with the names of their commands.
+        const GROUPS: &[(&str, &[&str])] = &[$(($title, &[$(stringify!($module)),+])),+];
+    };
+}
+
+groups! {
+    "Write a handler" {
+        Demo: demo,
+        New: new,
+        Dev: dev,
+        Check: check,
+        Invoke: invoke,
+        Test: test,
+        Bench: bench,
+    }
+    "Serve a queue" {
+        Run: run,
+        Publish: publish,
+        Schedule: schedule,
+        Config: config,
+        Completions: completions,
+        Man: man,
+    }
+    "Look at a queue" {
+        Queues: queues,
+        Inspect: inspect,
+        Watch: watch,
+        Trace: trace,
+        Ui: ui,
+        Versions: versions,
+        Parts: parts,
+    }
+    "Act on a queue" {
+        Dlq: dlq,
+        Cancel: cancel,
+        Pause: pause,
+        Resume: resume,
+        Policy: policy,
+        Deploy: deploy,
+        Promote: promote,
+        Rollback: rollback,
+        #[command(name = compiler::COMMAND, hide = true)]
+        CompileComponent: compile_component,
+    }
+}
+
+/// The commands, with two flags for help: in short, and with everything.
+fn command() -> clap::Command {
+    let help = |name: &'static str, action| Arg::new(name).long(name).action(action).global(true);
+    let all = "Print help with every flag, and more on each";
+    Cli::command()
+        .disable_help_flag(true)
+        .arg(
+            help("help", ArgAction::HelpShort)
+                .short('h')
+                .help("Print help"),
+        )
+        .arg(help("help-all", ArgAction::HelpLong).help(all))
+}
+
+/// The same for people: examples before flags, and the commands in groups.
+fn helpful() -> clap::Command {
+    let command = command();
+    let row = |name: &&str| {
+        let about = command.find_subcommand(name)?.get_about()?;
+        Some(format!("  {name:<12} {about}\n"))
+    };
+    let group = |(title, names): &(&str, &[&str])| {
+        let rows: String = names.iter().filter_map(row).collect();
+        format!("{title}:\n{rows}\n")
+    };
+    let groups: String = GROUPS.iter().map(group).collect();
+    let template = HELP.replace("{all-args}", &format!("{groups}Options:\n{{options}}"));
+    examples_first(command).help_template(template)
+}
+
+/// The order of a help text.
+const HELP: &str = "\
+{about-with-newline}
+{usage-heading} {usage}
+
+{before-help}{all-args}{after-help}";
+
+fn examples_first(command: clap::Command) -> clap::Command {
+    let text = command.get_after_help().map(ToString::to_string);
+    let (examples, rest): (Vec<&str>, Vec<&str>) = text
+        .iter()
+        .flat_map(|text| text.split("\n\n"))
+        .partition(|part| part.starts_with("Examples:"));
+    let [examples, rest] = [examples, rest].map(|parts| match parts.is_empty() {
+        true => Resettable::Reset,
+        false => Resettable::Value(StyledStr::from(parts.join("\n\n"))),
+    });
+    command
+        .before_help(examples)
+        .after_help(rest)
+        .help_template(HELP)
+        .mut_subcommands(examples_first)
 }
 
 /// Run the command of these arguments.
@@ -184,7 +242,7 @@ pub fn main(arguments: Vec<OsString>, variables: Variables) -> ExitCode {
 }
 
 fn run(arguments: Vec<OsString>, variables: Variables) -> Result<Exit, Failure> {
-    let parsed = Cli::command()
+    let parsed = helpful()
         .try_get_matches_from(&arguments)
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
@@ -240,7 +298,19 @@ mod tests {
 
     #[test]
     fn the_definition_of_the_commands_is_sound() {
-        Cli::command().debug_assert();
+        helpful().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_a_group() {
+        let command = Cli::command();
+        let shown = command.get_subcommands().filter(|c| !c.is_hide_set());
+        let mut grouped = GROUPS.iter().flat_map(|(_, names)| *names);
+        for command in shown {
+            let name = command.get_name();
+            assert!(grouped.any(|grouped| *grouped == name), "{name}");
+        }
+        assert_eq!(GROUPS.len(), 4);
     }
 
     #[test]

@@ -32,7 +32,7 @@ const KEYS_EVERY: Duration = Duration::from_millis(100);
 /// The shortest time between two snapshots.
 const EVERY_MIN: Duration = Duration::from_millis(100);
 
-/// Watch a queue live: rates, lag, running handlers, dead letters by reason, recent faults
+/// Watch queues live: rates, lag, running handlers, dead letters, recent faults
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 On a terminal this is a screen (q or Ctrl-C ends it); elsewhere it prints one

@@ -28,8 +28,14 @@ fn help_goes_to_stdout_and_has_examples() {
     for command in commands.split(',') {
         let ended = run_line(&format!("{command} --help")).ok();
         assert_eq!(ended.stderr, "", "{command}");
-        let examples = "Examples:\n  hostler ";
-        assert!(ended.stdout.contains(examples), "{command}");
+        let (usage, rest) = ended
+            .stdout
+            .split_once("\n\nExamples:\n  hostler ")
+            .unwrap();
+        assert!(
+            !usage.contains("--help") && rest.contains("\n\nOptions:\n"),
+            "{command}"
+        );
         let too_wide = ended.stdout.lines().find(|line| line.chars().count() > 100);
         assert_eq!(too_wide, None, "{command}");
     }
@@ -43,16 +49,65 @@ fn help_goes_to_stdout_and_has_examples() {
     ] {
         assert!(help.contains(code), "{code} in {help}");
     }
-    let help = run(["run", "--help"]).ok().stdout;
+    for group in [
+        "Write a handler",
+        "Serve a queue",
+        "Look at a queue",
+        "Act on a queue",
+    ] {
+        assert!(
+            help.contains(&format!("\n\n{group}:\n  ")),
+            "{group} in {help}"
+        );
+    }
+}
+
+#[test]
+fn help_shows_what_people_need_and_help_all_every_flag() {
+    let all = run(["run", "--help-all"]).ok().stdout;
     for flag in [
         "--min-idle <DURATION>",
         "[default: 30s]",
         "Dead letters:",
         "--until-empty",
     ] {
-        assert!(help.contains(flag), "{flag}");
+        assert!(all.contains(flag), "{flag}");
     }
-    assert!(!help.contains("redis-password <"), "a password is no flag");
+    assert!(!all.contains("redis-password <"), "a password is no flag");
+    let flags = |help: &str| {
+        let (_, options) = help.split_once("\nOptions:\n").unwrap();
+        let lines = options.lines().map(str::trim_start);
+        lines.filter(|line| line.starts_with('-')).count()
+    };
+    assert!(flags(&all) > 100, "{all}");
+    for command in [
+        "run",
+        "dev",
+        "check",
+        "invoke",
+        "publish",
+        "deploy",
+        "dlq replay",
+    ] {
+        let help = run_line(&format!("{command} --help")).ok().stdout;
+        assert!(flags(&help) <= 40, "{command}: {help}");
+        assert!(help.lines().count() < 80, "{command}: {help}");
+        assert!(help.contains("--help-all"), "{command}: {help}");
+        assert_eq!(run_line(&format!("{command} -h")).ok().stdout, help);
+    }
+    let help = run(["run", "--help"]).ok().stdout;
+    for flag in [
+        "--redis",
+        "--stream",
+        "--group",
+        "--handler",
+        "--dead-letter",
+        "--max-deliveries",
+    ] {
+        assert!(help.contains(&format!("{flag} <")), "{flag}: {help}");
+    }
+    // Twelve settings, and those of the command itself.
+    assert_eq!(flags(&help), 12 + 5, "{help}");
 }
 
 #[test]
