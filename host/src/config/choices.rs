@@ -62,15 +62,16 @@ words! {
     }
 }
 
-words! {
-    /// What a dead letter keeps of the calls of its last attempt.
-    Recording {
-        /// Nothing.
-        Off = "off",
-        /// Names, targets, status, time and size.
-        Calls = "calls",
-    }
+/// What a dead letter keeps of the calls of its last attempt.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Recording {
+    /// Nothing.
+    Off,
+    /// Names, targets, status, time and size.
+    Calls,
 }
+
+words!(@value Recording { Off = "off", Calls = "calls" });
 
 words! {
     /// The output at the end.

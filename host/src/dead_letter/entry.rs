@@ -36,7 +36,7 @@ const DEATH_MAX: usize = 16 << 10;
 
 /// A dead letter, with the values of hostler's headers. Entries of other programs are read as well.
 ///
-/// As JSON: `{"id","died_ms","reason","detail","attempts","source","source_id","handler","group","log":[],
+/// As JSON: `{"id","died_ms","reason","detail","attempts","source","source_id","handler","group","log":[],"calls":[],
 /// "headers":{},"body","body_base64","defect"}`. A missing part is `null`, a `body` that is not UTF-8 is `null`, and of
 /// a repeated header the first is shown. `died_ms` is 0 if the time is not known.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -314,6 +314,7 @@ mod tests {
                 "handler": "sha256:abc",
                 "group": "g",
                 "log": ["one", "two \u{fffd}"],
+                "calls": [],
                 "headers": {
                     "X-Tenant": "7",
                     "x-dead-letter-reason": "dropped",

@@ -81,7 +81,7 @@ impl Default for Settings {
             reuse_idle: Duration::from_secs(60),
             grants: Grants::default(),
             holds: Some(HoldLimits::default()),
-            record_calls: false,
+            record_calls: true,
             program: Program::default(),
             allocation: Allocation::default(),
             snapshot: true,

@@ -106,7 +106,7 @@ async fn a_call_that_has_no_answer_when_its_attempt_ends_is_listed(kind: Kind) {
     );
     assert_eq!(
         (&call["error"], &call["status"]),
-        (&json!("unfinished"), &Value::Null)
+        (&json!("cancelled"), &Value::Null)
     );
 }
 

@@ -12,7 +12,7 @@ use super::trace::{StepKind, Steps};
 pub const CALLS_MAX: usize = 4 << 10;
 
 /// The error of a call that had no answer when the attempt ended.
-const UNFINISHED: &str = "unfinished";
+const CANCELLED: &str = "cancelled";
 
 /// What is kept of an attempt. It may hold parts of the message.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -97,14 +97,14 @@ impl Calls {
             };
             let received = step.received.as_ref();
             let ended = step.ended.unwrap_or(now);
-            let unfinished = step.ended.is_none().then_some(UNFINISHED);
+            let cancelled = step.ended.is_none().then_some(CANCELLED);
             Call {
                 at_ms: millis(step.began.saturating_duration_since(began)),
                 ms: millis(ended.saturating_duration_since(step.began)),
                 name,
                 target,
                 status,
-                error: step.error.or(unfinished).map(str::to_owned),
+                error: step.error.or(cancelled).map(str::to_owned),
                 bytes: bytes.or_else(|| received.map(|bytes| bytes.load(Ordering::Relaxed))),
                 replayed,
             }
@@ -193,7 +193,7 @@ mod tests {
         let text = Calls::of(&log.so_far(), began, began).write().unwrap();
         assert_eq!(
             &*text,
-            r#"{"calls":[{"at_ms":12,"ms":30,"name":"POST","target":"https://a.test/x","status":422,"error":"timeout","bytes":7},{"at_ms":12,"ms":0,"name":"get","target":"2 keys","error":"unfinished"}]}"#
+            r#"{"calls":[{"at_ms":12,"ms":30,"name":"POST","target":"https://a.test/x","status":422,"error":"timeout","bytes":7},{"at_ms":12,"ms":0,"name":"get","target":"2 keys","error":"cancelled"}]}"#
         );
         let read = Calls::read(text.as_bytes());
         assert_eq!(read, Calls::of(&log.so_far(), began, began));

@@ -580,6 +580,13 @@ async function letterPage(key, id) {
     ]),
     el('h3', {}, 'Log of the last attempt'),
     found.log.length ? el('pre', { tabindex: '0' }, found.log.join('\n')) : el('p', { class: 'note' }, 'none is kept'),
+    ...(found.calls.length ? [
+      el('h3', {}, 'Calls of the last attempt'),
+      table('Calls', ['at', 'call', 'answer', 'took', 'bytes'], found.calls.map((call) => [
+        `${call.at_ms} ms`, wide(`${call.name} ${call.target}`),
+        [call.status, call.error, call.replayed && '(recorded)'].filter(Boolean).join(' '), `${call.ms} ms`, call.bytes,
+      ])),
+    ] : []),
     el('h3', {}, 'Body'),
     el('p', { class: 'note' }, `${found.body_bytes} bytes${found.is_text ? '' : ', not text'}`),
     el('pre', { tabindex: '0', id: 'body' }, found.body),
