@@ -139,7 +139,12 @@ impl Store {
         place.map_or(0, |place| place + 1)
     }
 
-    /// Whether the group has not handed out this entry, published or not.
+    /// The entries that the group has not handed out.
+    pub(super) fn unread(&self) -> &[Entry] {
+        &self.stream[self.read..]
+    }
+
+    /// Whether the group has not handed out this entry, published or not, or cancelled.
     pub(super) fn is_unread(&self, entry: Entry) -> bool {
         !self.stream[..self.read].contains(&entry)
     }
@@ -549,7 +554,7 @@ impl Store {
 
     /// `cancel.lua`, `cancel_unread.lua`. False: it is settled, or not published yet.
     pub(super) fn cancel(&mut self, entry: Entry) -> bool {
-        let is_unread = self.stream[self.read..].contains(&entry);
+        let is_unread = self.unread().contains(&entry);
         match self.pending.remove(&entry) {
             Some(held) => {
                 self.due.remove(&entry);

@@ -387,8 +387,7 @@ impl World<'_> {
             return;
         };
         let waited = |entry: Entry| ORIGIN + self.scenario.plans[entry].published < open;
-        let is_unread = (0..self.scenario.plans.len())
-            .any(|entry| self.store.is_unread(entry) && waited(entry));
+        let is_unread = self.store.unread().iter().any(|entry| waited(*entry));
         // The host may know a little before it says so. A group that was made again has unread messages that the
         // host's last look could not find.
         let is_excused = self.audit.regrouped || !self.scenario.faults.is_calm();
