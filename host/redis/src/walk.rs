@@ -1,5 +1,5 @@
 //! Reading a queue in stretches that are bounded in bytes, however large its messages are: `dlq`, `trace` and `cancel` walk
-//! with these. A message that is larger comes alone, or with one more.
+//! with these. A message that is larger comes alone.
 
 use bytes::Bytes;
 use redis::cmd;

@@ -2,8 +2,8 @@
 --
 -- KEYS  1 list or sorted set
 -- ARGV  1 'right' = a list from its right end (pushed on the left, so that the oldest come first) | 'left' = from its left end |
---       'set' = a sorted set, least scores first, 2 how many to leave out, 3 at most how many, 4 after how many bytes to stop, but
---       not before the second value: a walk reads the last value that it passed again,
+--       'set' = a sorted set, least scores first, 2 how many to leave out, 3 at most how many, 4 after how many bytes to stop, with
+--       marks not before the second value: such a walk reads the last value that it passed again,
 --       5... values that mark the end of 'right', newest first: the first of them that is there is the last one that is read
 -- reply { values, of a set each with its score behind it, how many are left before the end (-1 = no mark is there, all were meant) }
 --
@@ -20,8 +20,8 @@ end
 local passed, most, limit = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local length = redis.call(how == 'set' and 'ZCARD' or 'LLEN', KEYS[1])
 local room = math.max(0, length - newest - passed)
-local values, found, bytes, step = {}, 0, 0, 1
-while found < math.min(room, most) and (bytes < limit or found < 2) do
+local values, found, bytes, step, least = {}, 0, 0, 1, #ARGV > 4 and 2 or 1
+while found < math.min(room, most) and (bytes < limit or found < least) do
   local from = passed + found
   local count = math.min(step, room - found, most - found)
   local page, first, last, by = nil, 1, 0, 1
@@ -40,7 +40,7 @@ while found < math.min(room, most) and (bytes < limit or found < 2) do
   end
   for i = first, last, by do
     -- The next stretch has the rest.
-    if bytes >= limit and found >= 2 then
+    if bytes >= limit and found >= least then
       break
     end
     -- A reader keeps about 96 bytes for each value beside its own bytes.
