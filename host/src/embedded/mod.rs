@@ -104,7 +104,8 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoServer => Some(
-                "install one (apt-get install redis-server), or name a running server with --redis URL"
+                "install one (apt-get install redis-server, or pip install 'hostler[server]'), or name a \
+                 running server with --redis URL"
                     .to_owned(),
             ),
             Self::NoTool { package, .. } => Some(format!("install it (apt-get install {package})")),
@@ -140,7 +141,7 @@ impl Embedded {
     /// # Errors
     /// See [`Error`].
     pub async fn start(dir: &Path) -> Result<Self, Error> {
-        Self::start_with(dir, std::env::var_os("PATH").as_deref()).await
+        Self::start_with(dir, programs::search().as_deref()).await
     }
 
     async fn start_with(dir: &Path, search: Option<&OsStr>) -> Result<Self, Error> {

