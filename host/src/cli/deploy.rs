@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cli::flags::{Common, Deploying};
 use crate::cli::rolled_out::{Outcome, Waiting};
-use crate::cli::text::{self, one_line};
+use crate::cli::text;
 use crate::cli::{Exit, Failure, Variables, ask_at, output};
 use crate::config::Collected;
 use crate::host::{component, settings};
@@ -45,19 +45,26 @@ pub(super) struct Args {
     #[arg(long)]
     unchecked: bool,
 
+    #[command(flatten)]
+    wait: Wait,
+
+    #[command(flatten)]
+    common: Common<Deploying>,
+}
+
+/// Whether a command waits for the hosts.
+#[derive(Debug, clap::Args)]
+pub(super) struct Wait {
     /// Wait until every host has taken or refused it, 5 minutes or this long
     #[arg(
-        long,
+        long = "wait",
         value_name = "DURATION",
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "5m",
         value_parser = text::parse::<Duration>
     )]
-    wait: Option<Duration>,
-
-    #[command(flatten)]
-    common: Common<Deploying>,
+    pub(super) limit: Option<Duration>,
 }
 
 /// A request for another version.
@@ -116,7 +123,10 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         let store = Store::new(session.link("deploy"), queue);
         // A host may have refused the same component before.
         let before = store.hosts().await.ok();
-        let waiting = args.wait.map(|limit| Waiting::new(limit, &digest, before));
+        let waiting = args
+            .wait
+            .limit
+            .map(|limit| Waiting::new(limit, &digest, before));
         let deployed = async || store.deploy(&request.token, &component, &by).await;
         let done = session.retry(deployed).await?;
         let outcome = match (waiting, &done) {
@@ -145,12 +155,10 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         size_bytes: component.len() as u64,
         outcome,
     };
-    let exit = deployed.outcome.as_ref().map_or(Exit::Ok, Outcome::exit);
+    let exit = Outcome::exit(deployed.outcome.as_ref());
     output::either(args.common.json, &deployed, |deployed| {
-        let mut text = format!("version {version} of {queue} is {}", deployed.digest);
-        let hosts = deployed.outcome.iter().flat_map(|outcome| &outcome.hosts);
-        text.extend(hosts.map(|host| format!("\n{}", one_line(&host.to_string()))));
-        text
+        let text = format!("version {version} of {queue} is {}", deployed.digest);
+        text + &Outcome::lines(deployed.outcome.as_ref())
     })?;
     Ok(exit)
 }

@@ -97,7 +97,9 @@ pub(super) fn tell(
                 format!("{key} is {word}; no host says that it serves it now")
             }
             (Scope::Queue(key), n, _) => {
-                format!("{key} is {word}: {} follow", count(n as u64, "host"))
+                let hosts = count(n as u64, "host");
+                let follow = if n == 1 { "follows" } else { "follow" };
+                format!("{key} is {word}: {hosts} {follow}")
             }
         }
     })

@@ -2,6 +2,7 @@
 
 use crate::cli::deploy::{Request, nothing_deployed};
 use crate::cli::{Exit, Failure, Flags, Reach, Variables, ask, output};
+use crate::rollout::follower::HostSeen;
 use crate::rollout::store::{ChangeResult, Store};
 
 /// Let the canary take over, on every host that runs with `--accept-deploys`
@@ -24,15 +25,24 @@ pub(super) struct Args {
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let request = &args.request;
     let (queue, by) = (&request.queue, request.author());
-    let done = ask(args.flags, variables, "promote", async |session| {
+    let (done, hosts) = ask(args.flags, variables, "promote", async |session| {
         let store = Store::new(session.link("promote"), queue);
-        session
-            .retry(async || store.promote(&request.token, &by).await)
-            .await
+        // A user who may promote may lack the right to read the hosts.
+        let hosts = store.hosts().await.ok();
+        let promoted = session.retry(async || store.promote(&request.token, &by).await);
+        Ok((promoted.await?, hosts))
     })?;
-    if done == ChangeResult::NothingDeployed {
+    let ChangeResult::Requested(version) = done else {
         return Err(nothing_deployed(queue));
-    }
-    output::line(&format!("the canary of {queue} takes over"))?;
+    };
+    let hosts = HostSeen::parse_all(&hosts.unwrap_or_default());
+    let mut canaries = hosts.iter().filter(|host| host.handler.canary.is_some());
+    output::line(&match (canaries.next(), version) {
+        (Some(_), _) => format!("the canary of {queue} takes over"),
+        (None, 0) => format!("no host of {queue} has a canary: nothing changes"),
+        (None, version) => {
+            format!("no host of {queue} has a canary; version {version} gets all messages")
+        }
+    })?;
     Ok(Exit::Ok)
 }

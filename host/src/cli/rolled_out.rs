@@ -1,4 +1,4 @@
-//! What the hosts of a queue make of a deployed version: `hostler deploy --wait`.
+//! What the hosts of a queue make of a deployed version: `deploy` and `rollback` with `--wait`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::cli::text::one_line;
 use crate::cli::{Exit, Failure};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
@@ -27,7 +28,7 @@ pub(super) struct Waiting {
 #[derive(Debug, Serialize)]
 pub(super) struct Outcome {
     verdict: Verdict,
-    pub(super) hosts: Vec<HostVerdict>,
+    hosts: Vec<HostVerdict>,
 }
 
 /// What one host made of it; of all hosts, the worst.
@@ -69,13 +70,22 @@ impl fmt::Display for HostVerdict {
 }
 
 impl Outcome {
-    pub(super) fn exit(&self) -> Exit {
-        match self.verdict {
+    /// The exit code of a command that has waited, or not.
+    pub(super) fn exit(outcome: Option<&Self>) -> Exit {
+        match outcome.map_or(Verdict::Taken, |outcome| outcome.verdict) {
             Verdict::Taken => Exit::Ok,
             Verdict::Refused => Exit::Component,
             Verdict::Undecided => Exit::TimedOut,
             Verdict::NoHosts => Exit::Unavailable,
         }
+    }
+
+    /// A line for each host, after others.
+    pub(super) fn lines(outcome: Option<&Self>) -> String {
+        let hosts = outcome.iter().flat_map(|outcome| &outcome.hosts);
+        hosts
+            .map(|host| format!("\n{}", one_line(&host.to_string())))
+            .collect()
     }
 }
 

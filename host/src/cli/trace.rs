@@ -1,5 +1,7 @@
 //! `hostler trace`: what Redis knows of one message.
 
+use std::collections::BTreeMap;
+
 use crate::cli::dlq::show::recorded;
 use crate::cli::text::{count, one_line, or_dash, short, time};
 use crate::cli::{Common, Exit, Failure, Reach, Variables, ask, output};
@@ -117,12 +119,18 @@ fn text(trace: &Trace) -> String {
             }
         }
     }
+    // Copies of a message have its deaths until then: the last one has all.
+    let mut deaths = BTreeMap::new();
     for found in &trace.found {
         for (queue, reason, times) in &found.history {
-            let [id, queue, reason] = [&found.id, queue, reason].map(|text| one_line(text));
-            let times = count(*times, "time");
-            text.push_str(&format!("\n{id} died in {queue} for {reason}, {times}"));
+            let most = deaths.entry((&found.id, queue, reason)).or_insert(0);
+            *most = (*times).max(*most);
         }
+    }
+    for ((id, queue, reason), times) in deaths {
+        let [id, queue, reason] = [id, queue, reason].map(|text| one_line(text));
+        let times = count(times, "time");
+        text.push_str(&format!("\n{id} died in {queue} for {reason}, {times}"));
     }
     for found in trace.found.iter().filter(|found| !found.journal.is_empty()) {
         text.push_str(&format!("\n\n{}", recorded(&found.journal)));
@@ -148,6 +156,10 @@ fn remark(found: &Found) -> String {
     match (&found.reason, &found.detail) {
         (Some(reason), Some(detail)) => format!("{}: {}", one_line(reason), short(detail)),
         (Some(reason), None) => one_line(reason),
-        _ => String::new(),
+        // Another entry of the message, that of a replay for example.
+        _ => match &found.entry {
+            Some(entry) if *entry != found.id => format!("entry {}", one_line(entry)),
+            _ => String::new(),
+        },
     }
 }

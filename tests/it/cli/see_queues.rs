@@ -464,6 +464,26 @@ async fn a_message_is_traced_through_its_queue_and_its_dead_letters(kind: Kind) 
     drop(host.kill().await);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_deaths_of_a_replayed_message_are_told_once() {
+    let scene = Scene::new(Kind::Stream).await;
+    let url = scene.server.url();
+    let host = scene.binary().flags("max-deliveries=1").ready().await;
+    let named = [("x-message-id", "again")];
+    scene.put(scene.key(), "drop:no", &named).await;
+    eventually("it died", async || scene.dead().await.len() == 1).await;
+    scene.dlq("replay", &[]).ok();
+    let mut text = String::new();
+    eventually("it died again", async || {
+        text = run(["trace", "--redis", &url, "again"]).stdout;
+        text.contains("again died in orders for dropped, 2 times")
+    })
+    .await;
+    assert_eq!(text.matches("died in").count(), 1, "{text}");
+    assert_eq!(text.matches("  entry ").count(), 2, "{text}");
+    host.drained().await;
+}
+
 /// Redis logs refused commands: the user of the documentation tries none that it may not use.
 async fn the_documented_user_lists_its_queue(kind: Kind) {
     let name = match kind {

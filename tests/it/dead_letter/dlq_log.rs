@@ -106,7 +106,7 @@ async fn a_dead_letter_keeps_the_end_of_the_log_of_its_last_attempt(kind: Kind) 
     assert!(functions.contains("panic"), "{log}");
 
     let peek = scene.dlq("peek", &[]).ok().stdout;
-    assert!(peek.contains("\n  | asked to panic\n"), "{peek}");
+    assert!(peek.contains("\n  log:  asked to panic\n"), "{peek}");
     assert!(!peek.contains("backtrace"), "{peek}");
     let json = scene.dlq("peek", &["--json"]).ok().json();
     let entry = &json["entries"][0];

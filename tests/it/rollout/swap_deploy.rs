@@ -417,6 +417,11 @@ async fn promote_applies_to_deployed_canaries_and_to_canaries_from_the_file() {
     host.logs_times("a canary begins", 2).await;
     scene.command(&["promote"]).ok();
     runs(&host, &file).await;
+    eventually("a canary is missed", async || {
+        let again = scene.command(&["promote"]).ok().stdout;
+        again.starts_with("no host of orders has a canary")
+    })
+    .await;
     host.drained().await;
 }
 
@@ -683,6 +688,14 @@ async fn a_deploy_that_waits_ends_with_the_verdict_of_all_hosts() {
             *digest(&scripted("one"))
         );
     }
+    let back = scene.command(&["rollback", "--wait=30s", "--json"]).ok();
+    let json = back.json();
+    assert_eq!(
+        (&json["version"], &json["verdict"]),
+        (&1.into(), &"taken".into())
+    );
+    assert_eq!(json["hosts"].as_array().unwrap().len(), 2);
+    scene.command(&["rollback", "--wait=30s"]).ok();
     // The second time, the refusal of the first time does not count.
     for _ in 0..2 {
         let refused = wait(b"no component", "--wait=30s");

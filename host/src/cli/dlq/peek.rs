@@ -106,26 +106,31 @@ fn entries(key: &str, entries: &[Entry]) -> String {
 }
 
 fn below(entry: &Entry) -> Vec<String> {
-    let room = WIDTH - INDENT.len();
+    let all = WIDTH - INDENT.len();
+    let room = all - "body: ".len();
     let mut lines = Vec::new();
     match (&entry.source, &entry.source_id) {
-        (Some(source), Some(id)) => lines.push(cut(&format!("from {source} {id}"), room)),
-        (Some(source), None) => lines.push(cut(&format!("from {source}"), room)),
+        (Some(source), Some(id)) => lines.push(cut(&format!("from {source} {id}"), all)),
+        (Some(source), None) => lines.push(cut(&format!("from {source}"), all)),
         (None, _) => {}
     }
     let detail = entry.detail.as_deref().filter(|detail| !detail.is_empty());
     if let Some(detail) = detail {
-        lines.extend(wrapped(detail, room, DETAIL_LINES));
+        let mut label = "why:  ";
+        for line in wrapped(detail, room, DETAIL_LINES) {
+            lines.push(format!("{label}{line}"));
+            label = "      ";
+        }
     }
     let log = entry.log();
     let said = log.iter().take_while(|line| *line != BACKTRACE);
     let said: Vec<&String> = said.collect();
     let last = said.iter().skip(said.len().saturating_sub(LOG_LINES));
-    lines.extend(last.map(|line| cut(&format!("| {line}"), room)));
+    lines.extend(last.map(|line| format!("log:  {}", cut(line, room))));
     lines.push(match (&entry.defect, str::from_utf8(&entry.body)) {
-        (Some(defect), _) => cut(&format!("(not a message: {defect})"), room),
+        (Some(defect), _) => cut(&format!("(not a message: {defect})"), all),
         (None, Ok("")) => "(no body)".to_owned(),
-        (None, Ok(body)) => cut(body, room),
+        (None, Ok(body)) => format!("body: {}", cut(body, room)),
         (None, Err(_)) => format!("({} bytes)", entry.body.len()),
     });
     lines
