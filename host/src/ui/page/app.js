@@ -611,13 +611,13 @@ function moments(found) {
   const at = (ms, kind, title, note) => all.push({ ms, kind, title, note });
   const published = /^(\d{12,14})-\d+$/.exec(found.state === 'dead' ? found.id : found.entry || found.id);
   const origin = found.schedule ? `by the schedule ${found.schedule[0]}, tick ${found.schedule[1]}` : found.is_follow_up ? `follows from ${found.correlation}` : null;
-  if (published) at(Number(published[1]), '', `${found.id} was published to ${found.queue}`, origin);
+  const deaths = found.history.map(([queue, reason, times]) => `died in ${queue} for ${reason}, ${many(times, 'time')}`).join('; ');
+  // A copy that has died comes from a replay.
+  if (published && deaths && found.state !== 'dead') at(Number(published[1]), 'warn', `${found.id} was brought back to ${found.queue}`, `it had ${deaths}`);
+  else if (published) at(Number(published[1]), '', `${found.id} was published to ${found.queue}`, origin);
   for (const call of found.journal) at(call.at_ms, '', `${found.id} called ${call.name}`, `answered ${call.status}, ${call.bytes} bytes`);
   if (found.held_since_ms) at(found.held_since_ms, 'warn', `${found.id} was held by its handler`, `${many(found.holds, 'time')} since then, uncharged`);
   for (const answer of found.answers) at(answer.written_ms, 'good', `${found.id} was answered: ${answer.status}`, answer.reason);
-  for (const [queue, reason, times] of found.history) {
-    if (found.state !== 'dead') at(null, 'bad', `${found.id} died before in ${queue}, ${many(times, 'time')}`, reason);
-  }
   const attempts = found.attempts ? many(found.attempts, 'attempt') : null;
   const [kind, words] = NOW[found.state] || ['', found.state];
   if (found.state === 'dead') {
