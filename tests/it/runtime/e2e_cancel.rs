@@ -18,6 +18,7 @@ use crate::scene::{Kind, connector, on_both};
 
 on_both! {
     a_message_is_cancelled_at_each_step_of_its_way
+    a_cancelled_message_takes_its_records_along
     a_cancel_that_races_with_the_host_says_what_happened
     a_running_attempt_is_cut_off_also_if_it_computes
     a_host_that_stands_still_settles_nothing_of_a_cancelled_message
@@ -170,6 +171,51 @@ async fn a_message_is_cancelled_at_each_step_of_its_way(kind: Kind) {
     assert_eq!(host.json()["attempts"], 0);
     is_clean(&scene.raw, kind).await;
     assert_eq!(scene.raw.number("EXISTS invoices orders:dead").await, 0);
+}
+
+async fn a_cancelled_message_takes_its_records_along(kind: Kind) {
+    let scene = Scene::new().await;
+    let url = scene.server.url();
+    let (inbox, canceller) = (inbox(&url, kind), canceller(&url, kind));
+    let options = serving(&url, kind, "durable")
+        .directory(scene.server.dir())
+        .flag("grant-journal", "{}")
+        .flags("backoff-first=10m backoff-max=10m min-idle=5s")
+        .flags("timeout=10m drain-timeout=9m");
+    for (end, dies) in [
+        ("nack", false),
+        ("sleep:600000", false),
+        ("sleep:600000", true),
+    ] {
+        let host = options.ready().await;
+        let asked = format!("remember:paid=yes+{end}");
+        let awaited = inbox.send(&Outgoing::new(asked)).await.unwrap();
+        eventually("a record is there", async || {
+            let found = scene.raw.ask("KEYS {orders}:journal*").await;
+            !redis::from_redis_value::<Vec<String>>(found)
+                .unwrap()
+                .is_empty()
+        })
+        .await;
+        if end == "nack" {
+            is_parked(&scene.raw, kind).await;
+        }
+        let host = match dies {
+            true => {
+                host.kill().await;
+                None
+            }
+            false => Some(host),
+        };
+        let done = verdict(canceller.cancel(awaited.id()).await.unwrap());
+        assert!(done.is_cancelled(), "{end}: {done:?}");
+        is_told(awaited).await;
+        is_clean(&scene.raw, kind).await;
+        if let Some(host) = host {
+            host.drained().await;
+        }
+    }
+    is_clean(&scene.raw, kind).await;
 }
 
 async fn a_cancel_that_races_with_the_host_says_what_happened(kind: Kind) {

@@ -3,11 +3,12 @@
 //! `HOSTLER_SCHEDULE_TICKS=600` is the long show, with eight hosts.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use hostler::schedule::definition;
 use hostler_tests::host::{Host, HostOptions};
-use hostler_tests::redis::{RedisServer, eventually_or};
+use hostler_tests::redis::{RawRedis, RedisServer, eventually, eventually_or};
+use hostler_tests::sentinel::Watched;
 use hostler_tests::skew::Skewed;
 use tokio::time::{Instant, sleep};
 
@@ -75,4 +76,50 @@ async fn each_second_is_one_message_while_hosts_with_wrong_clocks_are_killed() {
         starts > 0
     })
     .await;
+}
+
+/// The ids of the entries, in order.
+async fn ids(raw: &RawRedis) -> Vec<String> {
+    let entries = raw.entries("orders").await.into_iter();
+    let id = |(_, fields): (_, Vec<Vec<u8>>)| {
+        let place = fields.iter().position(|name| name == b"h:x-message-id")?;
+        Some(String::from_utf8_lossy(&fields[place + 1]).into_owned())
+    };
+    entries.filter_map(id).collect()
+}
+
+/// What a failed primary had published alone comes again, with the same id: on the server that is left, each second
+/// is there once.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_second_is_one_message_after_a_failover() {
+    let mut watched = Watched::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("orders.toml");
+    let each = "[schedule.each]\ncron = \"* * * * * *\"\ncatch_up = \"1000\"\nbody = \"ack\"\n";
+    std::fs::write(&config, each).unwrap();
+    let options = HostOptions::at(&watched.url()).flag("config", &config.display().to_string());
+    let hosts = [options.ready().await, options.ready().await];
+    let old = watched.primary().await;
+    let raw = watched.servers[old].raw().await;
+    eventually("ticks are published", async || ids(&raw).await.len() >= 3).await;
+    watched.servers[old].kill();
+    watched.replaced(old).await;
+    watched.servers[old].restart();
+    let primary = watched.primary().await;
+    let raw = watched.servers[primary].raw().await;
+    let before = ids(&raw).await.len();
+    eventually("more ticks are published", async || {
+        ids(&raw).await.len() >= before + 3
+    })
+    .await;
+    let found = ids(&raw).await;
+    let first = humantime::parse_rfc3339(found[0].strip_prefix("cron:each:").unwrap()).unwrap();
+    let first = first.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let first = u64::try_from(first.as_millis()).unwrap();
+    let wanted = (0..).map(|n| definition::id("each", first + 1_000 * n));
+    let wanted: Vec<String> = wanted.take(found.len()).collect();
+    assert_eq!(found, wanted);
+    for host in hosts {
+        host.drained().await;
+    }
 }
