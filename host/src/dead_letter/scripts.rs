@@ -1,14 +1,14 @@
 //! The scripts of this room: files of `lua`, and of `lua/parts` for what several have in common.
 
 use crate::calls::copy::COPIES;
-use crate::redis::script::TIME;
+use crate::redis::script::{STEP, TIME};
 use crate::redis::scripts;
 
 const DEAD: &str = include_str!("lua/parts/dead.lua");
 
 scripts! {
     /// Count dead letters by reason.
-    COUNT_REASONS = [] "count_reasons";
+    COUNT_REASONS = [STEP] "count_reasons";
     /// Move dead letters of a stream back.
     REPLAY = [COPIES] "replay";
     /// Move one dead letter of a list back.

@@ -10,7 +10,7 @@
 --
 -- Atomicity: reads only, and a bounded stretch.
 -- A repeat counts the same again.
-local from, seen, bytes, last = ARGV[1], 0, 0, ''
+local from, seen, bytes, last, step = ARGV[1], 0, 0, '', 1
 local counts, order = {}, {}
 local function value_of(fields, name)
   for i = 1, #fields, 2 do
@@ -29,7 +29,7 @@ local function reason_of(fields)
   return string.sub(reason, 1, 64)
 end
 while seen < tonumber(ARGV[5]) and bytes < tonumber(ARGV[6]) do
-  local entries = redis.call('XRANGE', KEYS[1], from, ARGV[2], 'COUNT', 16)
+  local entries = redis.call('XRANGE', KEYS[1], from, ARGV[2], 'COUNT', step)
   if #entries == 0 then
     last = ''
     break
@@ -47,6 +47,7 @@ while seen < tonumber(ARGV[5]) and bytes < tonumber(ARGV[6]) do
     last = entry[1]
   end
   seen = seen + #entries
+  step = next_step(tonumber(ARGV[6]), seen, bytes)
   if last == ARGV[2] then
     -- Redis refuses an interval behind the greatest id there is.
     last = ''
