@@ -245,8 +245,8 @@ async fn peek_shows_one_reason_and_when_each_entry_died(kind: Kind) {
     for part in [
         &*id,
         "2023-11-14T22:13:20Z  timeout",
-        "  no such customer\n",
-        "  the old one\n",
+        "  why:  no such customer\n",
+        "  body: the old one\n",
     ] {
         assert!(text.contains(part), "{part} in\n{text}");
     }
