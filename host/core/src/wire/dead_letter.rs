@@ -35,8 +35,7 @@ headers! {
     /// The end of the log of the last attempt, if it wrote anything: whole lines, and the functions in which it
     /// trapped. `dead_letter.log` bounds it. A replayed copy does not have it.
     LOG = "x-dead-letter-log";
-    /// The last calls of the last attempt, if it made any: JSON, at most 4 KiB
-    /// ([`Calls`](crate::delivery::evidence::Calls)). A replayed copy does not have it.
+    /// The last calls of the last attempt, if it made any: JSON, at most 4 KiB. A replayed copy does not have it.
     CALLS = "x-dead-letter-calls";
     /// The consumer group in which the message died; absent in a list.
     GROUP = "x-dead-letter-group";
