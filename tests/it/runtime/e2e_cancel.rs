@@ -182,37 +182,39 @@ async fn a_cancelled_message_takes_its_records_along(kind: Kind) {
         .flag("grant-journal", "{}")
         .flags("backoff-first=10m backoff-max=10m min-idle=5s")
         .flags("timeout=10m drain-timeout=9m");
-    for (end, dies) in [
-        ("nack", false),
-        ("sleep:600000", false),
-        ("sleep:600000", true),
-    ] {
-        let host = options.ready().await;
-        let asked = format!("remember:paid=yes+{end}");
-        let awaited = inbox.send(&Outgoing::new(asked)).await.unwrap();
-        eventually("a record is there", async || {
-            let found = scene.raw.ask("KEYS {orders}:journal*").await;
-            !redis::from_redis_value::<Vec<String>>(found)
-                .unwrap()
-                .is_empty()
-        })
-        .await;
-        if end == "nack" {
-            is_parked(&scene.raw, kind).await;
-        }
-        let host = match dies {
-            true => {
-                host.kill().await;
-                None
+    for _ in 0..rounds() {
+        for (end, dies) in [
+            ("nack", false),
+            ("sleep:600000", false),
+            ("sleep:600000", true),
+        ] {
+            let host = options.ready().await;
+            let asked = format!("remember:paid=yes+{end}");
+            let awaited = inbox.send(&Outgoing::new(asked)).await.unwrap();
+            eventually("a record is there", async || {
+                let found = scene.raw.ask("KEYS {orders}:journal*").await;
+                !redis::from_redis_value::<Vec<String>>(found)
+                    .unwrap()
+                    .is_empty()
+            })
+            .await;
+            if end == "nack" {
+                is_parked(&scene.raw, kind).await;
             }
-            false => Some(host),
-        };
-        let done = verdict(canceller.cancel(awaited.id()).await.unwrap());
-        assert!(done.is_cancelled(), "{end}: {done:?}");
-        is_told(awaited).await;
-        is_clean(&scene.raw, kind).await;
-        if let Some(host) = host {
-            host.drained().await;
+            let host = match dies {
+                true => {
+                    host.kill().await;
+                    None
+                }
+                false => Some(host),
+            };
+            let done = verdict(canceller.cancel(awaited.id()).await.unwrap());
+            assert!(done.is_cancelled(), "{end}: {done:?}");
+            is_told(awaited).await;
+            is_clean(&scene.raw, kind).await;
+            if let Some(host) = host {
+                host.drained().await;
+            }
         }
     }
     is_clean(&scene.raw, kind).await;
