@@ -36,7 +36,7 @@ pub struct Verdict {
     pub detail: Option<String>,
     /// How long the attempt took; `None` = no handler ran.
     pub duration: Option<Duration>,
-    /// What is kept of it, if it did not ack.
+    /// Its evidence, if it did not ack.
     pub evidence: Option<Arc<Evidence>>,
 }
 

@@ -36,7 +36,7 @@ const DEATH_MAX: usize = 16 << 10;
 
 /// A dead letter, with the values of hostler's headers. Entries of other programs are read as well.
 ///
-/// As JSON: `{"id","died_ms","reason","detail","attempts","source","source_id","handler","group","log":[],"calls":[],
+/// As JSON: `{"id","died_ms","reason","detail","attempts","source","source_id","handler","group","log":[],"calls":[],"calls_before",
 /// "headers":{},"body","body_base64","defect"}`. A missing part is `null`, a `body` that is not UTF-8 is `null`, and of
 /// a repeated header the first is shown. `died_ms` is 0 if the time is not known.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -229,7 +229,7 @@ impl Entry {
 
 impl Serialize for Entry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut entry = serializer.serialize_struct("Entry", 15)?;
+        let mut entry = serializer.serialize_struct("Entry", 16)?;
         entry.serialize_field("id", &self.id)?;
         entry.serialize_field("died_ms", &self.died_ms())?;
         entry.serialize_field("reason", &self.reason)?;
@@ -240,7 +240,9 @@ impl Serialize for Entry {
         entry.serialize_field("handler", &self.handler)?;
         entry.serialize_field("group", &self.group)?;
         entry.serialize_field("log", &self.log())?;
-        entry.serialize_field("calls", &self.calls().calls)?;
+        let Calls { calls, before } = self.calls();
+        entry.serialize_field("calls", &calls)?;
+        entry.serialize_field("calls_before", &before)?;
         entry.serialize_field("headers", &Shown(&self.headers))?;
         entry.serialize_field("body", &std::str::from_utf8(&self.body).ok())?;
         entry.serialize_field("body_base64", &STANDARD.encode(&self.body))?;
@@ -315,6 +317,7 @@ mod tests {
                 "group": "g",
                 "log": ["one", "two \u{fffd}"],
                 "calls": [],
+                "calls_before": 0,
                 "headers": {
                     "X-Tenant": "7",
                     "x-dead-letter-reason": "dropped",

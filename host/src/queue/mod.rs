@@ -93,7 +93,7 @@ pub struct Settlement {
     pub action: SettleAction,
     /// The digest of the handler that ran or would have run: for a dead letter.
     pub handler: Arc<str>,
-    /// What is kept of the last attempt: for a dead letter.
+    /// The evidence of the last attempt: for a dead letter.
     pub evidence: Option<Arc<Evidence>>,
     /// When the message stops being worth handling, in epoch milliseconds, as its header or the time
     /// to live of the queue says: for a dead letter, whose copy has no such limit.

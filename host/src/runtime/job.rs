@@ -39,7 +39,7 @@ pub struct Job {
 pub struct LastAttempt {
     /// The digest of the handler.
     pub handler: Arc<str>,
-    /// What is kept of it for a dead letter.
+    /// Its evidence, for a dead letter.
     pub evidence: Option<Arc<Evidence>>,
     /// Its span, if it had one of its own.
     pub trace: Option<Trace>,

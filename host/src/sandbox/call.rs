@@ -74,7 +74,7 @@ pub struct Report {
     /// The hold of an attempt that wants its message again, if it has asked for one: how long, or why it was
     /// refused.
     pub hold: Option<Result<Duration, String>>,
-    /// What is kept of an attempt that did not ack.
+    /// The evidence of an attempt that did not ack.
     pub evidence: Option<Arc<Evidence>>,
     /// What the handler wrote about its failure on stderr, if it wants the message again: bounded and printable.
     pub told: Option<Arc<str>>,

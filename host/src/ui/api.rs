@@ -270,6 +270,7 @@ pub(super) async fn letter(State(ui): State<Ui>, words: Words) -> Result<Respons
         "cause": entry.signature_in(key),
         "log": entry.log(),
         "calls": entry.calls().calls,
+        "calls_before": entry.calls().before,
         "history": history.collect::<Vec<_>>(),
         "headers": headers.collect::<Vec<_>>(),
         "body": truncated(&body, BODY_MAX),

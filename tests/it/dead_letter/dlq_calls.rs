@@ -132,6 +132,10 @@ async fn the_calls_that_are_kept_are_bounded_and_can_be_turned_off(kind: Kind) {
     let text = kept.header(CALLS);
     assert!(text.len() <= 4096, "{}", text.len());
     let kept: Value = serde_json::from_str(text).unwrap();
+    let peek = scene.dlq("peek", &["--json"]).ok().json();
+    let shown: Vec<_> = peek["entries"].as_array().unwrap().iter().collect();
+    let shown = shown.iter().find(|entry| !calls(entry).is_empty()).unwrap();
+    assert_eq!(shown["calls_before"], kept["before"]);
     let listed = calls(&kept);
     assert_eq!(listed.len() as u64 + kept["before"].as_u64().unwrap(), 100);
     let last = listed.last().unwrap()["target"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! What is kept of an attempt that did not end in an ack, for its dead letter: the end of its log, and its calls.
+//! The evidence of an attempt that did not end in an ack: the end of its log, and its calls. Its dead letter keeps it.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub const CALLS_MAX: usize = 4 << 10;
 /// The error of a call that had no answer when the attempt ended.
 const CANCELLED: &str = "cancelled";
 
-/// What is kept of an attempt. It may hold parts of the message.
+/// The evidence of an attempt. It may hold parts of the message.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Evidence {
     /// The end of its log: whole lines.
@@ -40,7 +40,7 @@ pub struct Call {
     pub at_ms: u64,
     /// How long it took until there was an answer, in milliseconds.
     pub ms: u64,
-    /// What it was: the method of an HTTP request, `get`, `increment`, `swap`, `list`, `lookup`, `publish`.
+    /// Its name: the method of an HTTP request, `get`, `increment`, `swap`, `list`, `lookup`, `publish`.
     pub name: String,
     /// The URL without user, query and fragment; the name that was looked up; the destination; the number of keys.
     pub target: String,

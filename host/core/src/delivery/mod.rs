@@ -16,7 +16,7 @@
 //! - [`key_value`]: the keys of a handler.
 //! - [`death`]: the history that a dead letter carries, and cycles.
 //! - [`reply`]: what producers that wait learn, and handlers answer.
-//! - [`evidence`]: what a dead letter keeps of its last attempt.
+//! - [`evidence`]: the log and the calls of an attempt, for its dead letter.
 //! - [`signature`]: what failures of one cause have in common.
 //! - [`text`]: bounded and printable texts.
 //! - [`trace`]: the trace that a message belongs to.

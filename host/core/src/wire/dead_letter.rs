@@ -109,7 +109,7 @@ pub struct Context<'a> {
     pub rejection: &'a Rejection,
     /// The digest of the handler that ran or would have run.
     pub handler: &'a str,
-    /// What is kept of the last attempt.
+    /// The evidence of the last attempt.
     pub evidence: Option<&'a Evidence>,
     /// Now, in epoch milliseconds.
     pub now_ms: u64,

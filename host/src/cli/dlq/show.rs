@@ -168,11 +168,12 @@ fn text(key: &str, entry: &Entry, history: &[Death], journal: &[Recorded]) -> St
         parts.push(recorded(journal));
     }
     if !entry.headers.is_empty() {
-        // These have lines of their own, below.
+        // These have lines of their own, below. Calls that cannot be read stay here, as they are.
+        let has_lines = [(LOG, true), (CALLS, !entry.calls().calls.is_empty())];
         let is_below = |name: &[u8]| {
-            [CALLS, LOG]
+            has_lines
                 .iter()
-                .any(|below| name.eq_ignore_ascii_case(below.as_bytes()))
+                .any(|(below, is_read)| *is_read && name.eq_ignore_ascii_case(below.as_bytes()))
         };
         let rows = entry.headers.iter().filter(|(name, _)| !is_below(name));
         parts.push(output::table(rows.map(pair)));

@@ -582,6 +582,7 @@ async function letterPage(key, id) {
     found.log.length ? el('pre', { tabindex: '0' }, found.log.join('\n')) : el('p', { class: 'note' }, 'none is kept'),
     ...(found.calls.length ? [
       el('h3', {}, 'Calls of the last attempt'),
+      ...(found.calls_before ? [el('p', { class: 'note' }, `${found.calls_before} calls before these are not kept`)] : []),
       table('Calls', ['at', 'call', 'answer', 'took', 'bytes'], found.calls.map((call) => [
         `${call.at_ms} ms`, wide(`${call.name} ${call.target}`),
         [call.status, call.error, call.replayed && '(recorded)'].filter(Boolean).join(' '), `${call.ms} ms`, call.bytes,
