@@ -19,18 +19,20 @@ pub const KEPT: &str = include_str!("lua/parts/kept.lua");
 pub const HELD: &str = include_str!("lua/parts/held.lua");
 /// Part: a group that lacks parked deliveries.
 pub const MISSING: &str = include_str!("lua/parts/missing.lua");
+/// Part: a note of a message that must not be brought back.
+pub const NOTE: &str = include_str!("lua/parts/note.lua");
 /// Part: what is left of a cancelled message.
 const NOTES: &str = include_str!("lua/parts/notes.lua");
 
 scripts! {
     /// Cancel deliveries of a group of a stream.
-    CANCEL = [ASKED, TIME, INFO, IDS, DELIVERED, JOURNALS, KEPT, HELD, ANSWER, NOTES] "cancel" durable;
+    CANCEL = [ASKED, TIME, INFO, IDS, DELIVERED, JOURNALS, KEPT, HELD, ANSWER, NOTES, NOTE] "cancel" durable;
     /// Cancel entries of a stream that no group needs.
-    CANCEL_UNREAD = [ASKED, TIME, INFO, IDS, ANSWER, NOTES] "cancel_unread" durable;
+    CANCEL_UNREAD = [ASKED, TIME, INFO, IDS, ANSWER, NOTES, NOTE] "cancel_unread" durable;
     /// Hand out the entries of a stream up to one, to nobody.
     CANCEL_AHEAD = [TIME, INFO, IDS, DELIVERED, KEPT, MISSING] "cancel_ahead";
     /// Cancel values of a list, or delayed messages.
-    CANCEL_VALUE = [ASKED, TIME, JOURNALS, ANSWER, NOTES] "cancel_value" durable;
+    CANCEL_VALUE = [ASKED, TIME, JOURNALS, ANSWER, NOTES, NOTE] "cancel_value" durable;
     /// Publish a message for later.
     PUBLISH_LATER = [TIME] "publish_later" durable;
     /// Publish to a list with a time to live.

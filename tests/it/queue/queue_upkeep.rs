@@ -534,6 +534,37 @@ async fn what_a_host_holds_outlives_its_consumer_unless_it_was_acknowledged_late
     assert_eq!(scene.pending().await.len(), 2);
 }
 
+/// The clock of the server has jumped: by it the lease of a host has ended, and another host has the delivery.
+#[tokio::test]
+async fn what_another_host_took_and_settled_is_not_brought_back_unless_its_host_took_it_again() {
+    let scene = Scene::new().await;
+    let (host, other) = (scene.host().await, scene.host().await);
+    let bodies = ["acked", "dropped", "held", "orphaned", "parked"];
+    let claims = scene.read(&host, &bodies).await;
+    for claim in &claims {
+        scene.age(&host, claim.id, 1).await;
+    }
+    let taken = orphaned(&other, 9).await;
+    assert_eq!(taken.len(), 5);
+    other.acknowledge(&taken[..1]).await.unwrap();
+    settled(&other, &taken[1], 1, discard()).await;
+    scene.age(&other, taken[3].id, 1).await;
+    assert_eq!(orphaned(&host, 9).await.len(), 1);
+    settled(&other, &taken[4], 1, park(1, Duration::ZERO)).await;
+    assert_eq!(due(&host, 9).await.len(), 1);
+    delete_consumer(&scene, host.consumer()).await;
+    let held: Vec<_> = claims.iter().map(|claim| (Arc::clone(claim), 1)).collect();
+    let back = [
+        Reply::Gone,
+        Reply::Gone,
+        Reply::Stolen,
+        Reply::Done,
+        Reply::Done,
+    ];
+    assert_eq!(host.bring_back(&held).await.unwrap(), back);
+    assert_eq!(scene.pending().await.len(), 3);
+}
+
 /// A host has taken what was due, and dies before its start; a cleaner deletes its consumer.
 #[tokio::test]
 async fn what_was_taken_and_not_started_outlives_its_host_and_its_consumer() {

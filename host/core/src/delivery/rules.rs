@@ -102,6 +102,9 @@ pub(crate) enum Rule {
     /// 36: a cancelled delivery that a host has is noted, so that the host does not bring it back (`cancel.lua`).
     #[cfg(test)]
     CancelsAreNoted,
+    /// 37: a delivery that a host takes from another is noted, so that the other does not bring it back (`orphans.lua`).
+    #[cfg(test)]
+    TakeoversAreNoted,
     /// 30: when attempts become slow, messages that a host does not start soon go back.
     ExcessGoesBack,
     /// 19: deliveries that were parked in an earlier group are parked again.

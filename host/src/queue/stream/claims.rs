@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use redis::{Cmd, Value, cmd};
 
-use super::{FROM_START, PARKED_CONSUMER, StreamQueue, Traits};
+use super::{FROM_START, LATE_MAX, LATE_MS, PARKED_CONSUMER, StreamQueue, Traits};
 use crate::delivery::hold::Held;
 use crate::delivery::message::{DeliveryId, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS};
 use crate::delivery::millis::{millis, millis_up};
@@ -206,7 +206,7 @@ impl StreamQueue {
             .map(|_| {
                 let count = left.min(CLAIMS_MAX);
                 left -= count;
-                let mut call = self.call_in_epoch(script, &[&self.parked]);
+                let mut call = self.call_in_epoch(script, &[&self.late, &self.parked]);
                 call.arg(PARKED_CONSUMER)
                     .arg(UNPARKED_CONSUMER)
                     .arg(self.records_last())
@@ -287,11 +287,13 @@ impl StreamQueue {
             let Some(bytes) = self.room(max, taken) else {
                 break;
             };
-            let mut call = self.call(script, &[self.base.terms.key(), &self.parked]);
+            let mut call = self.call_in_epoch(script, &[self.base.terms.key(), &self.late, &self.parked]);
             call.arg(millis(self.options.min_idle))
                 .arg(max - taken.claims.len())
                 .arg(bytes)
-                .arg(self.records_last());
+                .arg(self.records_last())
+                .arg(LATE_MS)
+                .arg(LATE_MAX);
             for name in names {
                 call.arg(name.as_ref());
             }
@@ -414,7 +416,7 @@ impl StreamQueue {
             return Ok(());
         };
         let from = self.cursors().sweep.clone();
-        let mut call = self.call(script, &[&self.parked]);
+        let mut call = self.call_in_epoch(script, &[&self.late, &self.parked]);
         call.arg(PARKED_CONSUMER)
             .arg(&from)
             .arg(SWEEP_PAGE)

@@ -48,7 +48,7 @@ pub use options::{GroupStart, Retention, StreamOptions};
 
 pub use crate::wire::keys::PARKED_CONSUMER;
 
-/// For how long a late acknowledgement is noted, and how many are.
+/// For how long it is noted that a delivery was acknowledged late, or taken from another host, and how many notes there are.
 const LATE_MS: u64 = 24 * 60 * 60 * 1000;
 const LATE_MAX: u64 = 10_000;
 /// Most ids in one `XACK`.

@@ -2,7 +2,7 @@
 
 use crate::calls::copy::COPIES;
 use crate::outgoing::scripts::{EFFECTS, MARKS};
-use crate::publish::scripts::{ANSWER, DELIVERED, HELD, IDS, INFO, JOURNALS, KEPT, MISSING};
+use crate::publish::scripts::{ANSWER, DELIVERED, HELD, IDS, INFO, JOURNALS, KEPT, MISSING, NOTE};
 use crate::queue::scripts::{DUE, JOURNAL_NEW, JOURNAL_ROOM, JOURNAL_TEXT, TERMS};
 use crate::redis::script::{ALLOW_OOM, ASKED, STEP, TIME};
 use crate::redis::scripts;
@@ -42,15 +42,15 @@ scripts! {
     /// Claim unread entries.
     FETCH = [TIME, KEPT, MISSING, STEP] "fetch";
     /// Take back parked deliveries that are due.
-    TAKE_DUE = [TIME, DUE, KEPT, HELD, MISSING, INFO, IDS, DELIVERED, UNREAD, EPOCH, PENDING, STEP, CLAIM] "take_due";
+    TAKE_DUE = [TIME, DUE, KEPT, HELD, MISSING, INFO, IDS, DELIVERED, UNREAD, EPOCH, PENDING, STEP, NOTE, CLAIM] "take_due";
     /// Take back parked deliveries without a due time.
-    SWEEP = [TIME, KEPT, HELD, CLAIM] "sweep";
+    SWEEP = [TIME, KEPT, HELD, NOTE, CLAIM] "sweep";
     /// Claim orphans.
-    ORPHANS = [TIME, TERMS, KEPT, HELD, CLAIM] "orphans";
+    ORPHANS = [TIME, TERMS, KEPT, HELD, NOTE, CLAIM] "orphans";
     /// Renew deliveries whose last renewal lies ahead of the clock.
     COUNT_FROM_NOW = [] "count_from_now";
     /// Read own deliveries again after a lost reply.
-    ADOPT = [TIME, KEPT, HELD, CLAIM] "adopt";
+    ADOPT = [TIME, KEPT, HELD, NOTE, CLAIM] "adopt";
     /// Count what waits.
     BACKLOG = [INFO, BEHIND] "backlog";
     /// Trim what every group acknowledged, or to a length.

@@ -350,6 +350,16 @@ fn a_cancelled_message_is_settled_once_and_has_no_effects() {
     }
 }
 
+/// A host whose lease has ended by the clock of the server, and not by its own, brings nothing back that another host took.
+#[test]
+fn every_promise_holds_while_the_clock_of_the_server_jumps() {
+    let all = holds(500, Scenario::jumping);
+    println!("{all:?}");
+    if setting("HOSTLER_MODEL_SEED").is_none() {
+        assert!(all.jumps > all.runs / 4, "{all:?}");
+    }
+}
+
 #[test]
 fn every_promise_holds_where_nothing_fails() {
     let all = holds(200, Scenario::quiet);

@@ -1,6 +1,7 @@
 -- Take back parked deliveries that are due, with the count they kept.
 --
--- KEYS  1 stream, 2 parked deliveries (sorted set: id -> due, epoch ms by this server's clock)
+-- KEYS  1 stream, 2 late acknowledgements (sorted set: id -> when), 3 parked deliveries (sorted set: id -> due, epoch ms
+--       by this server's clock)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 consumer of parked deliveries,
 --       5 consumer that says that not all of them are pending, 6 after how long the record of a claim comes up
 --       again, ms, 7 at most how many, 8 after how many bytes of fields to stop
@@ -14,13 +15,13 @@
 -- again, and a record has no delivery.
 -- A repeat takes others. The deliveries of an earlier call are owned by this host, and found as orphans
 -- if its reply was lost.
-local limit, ids, parked, owned = tonumber(ARGV[8]), due(KEYS[2], ARGV[7]), {}, {}
+local limit, ids, parked, owned = tonumber(ARGV[8]), due(KEYS[3], ARGV[7]), {}, {}
 look(ids, ARGV[4])
 for i, id in ipairs(ids) do
   local held = pending(id)
   if not held then
     local consumers = same_group()
-    local count, is_taken = kept(redis.call('ZSCORE', KEYS[2], id))
+    local count, is_taken = kept(redis.call('ZSCORE', KEYS[3], id))
     local is_lost = is_taken or consumers[ARGV[5]] or not consumers[ARGV[4]]
     if is_lost and not is_unread(id) then
       held = { id, ARGV[4], 0, count, 'FORCE' }
@@ -31,7 +32,7 @@ for i, id in ipairs(ids) do
   parked[i] = held and held[2] == ARGV[4] and held
 end
 if #ids > 0 then
-  look_for_missing(KEYS[2], ARGV[4], ARGV[5])
+  look_for_missing(KEYS[3], ARGV[4], ARGV[5])
 end
 local i, back, counts = 1, {}, {}
 while i <= #ids and bytes < limit do
@@ -60,7 +61,7 @@ hold(ARGV[4], back, {}, counts)
 for _, taken in ipairs(claims) do
   owned[taken[1]] = taken[2]
 end
-local records, gone = { 'ZADD', KEYS[2] }, { 'ZREM', KEYS[2] }
+local records, gone = { 'ZADD', KEYS[3] }, { 'ZREM', KEYS[3] }
 for j = 1, i - 1 do
   local id = ids[j]
   if owned[id] then
@@ -75,4 +76,5 @@ for _, command in ipairs({ records, gone }) do
     redis.call(unpack(command))
   end
 end
-return { claims, trimmed, wait(KEYS[2]) }
+forget_taken(KEYS[2])
+return { claims, trimmed, wait(KEYS[3]) }

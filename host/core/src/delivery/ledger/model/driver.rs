@@ -623,7 +623,7 @@ impl World<'_> {
                 Answer::Listed(self.store.list_orphans(now, host, *max, order))
             }
             Command::TakeOrphans { max, .. } => {
-                let handed = self.store.take_orphans(now, host, *max, order);
+                let handed = self.store.take_orphans(now, host, mark, *max, order);
                 Answer::Orphans {
                     deliveries: self.deliveries(host, &handed),
                     own: self.store.own_idle(now, host),

@@ -151,7 +151,7 @@ impl World<'_> {
             entry,
             attempt,
             at: self.now,
-            frozen: self.hosts[host].woke >= checked,
+            frozen: self.hosts[host].woke >= checked || self.may_have_jumped(),
         };
         let reach = self.scenario.min_idle * 4;
         let hosts = &self.hosts;

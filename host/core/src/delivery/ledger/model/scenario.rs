@@ -145,6 +145,8 @@ pub(super) struct Faults {
     pub(super) consumer: u32,
     /// The operator cancels a message.
     pub(super) cancel: u32,
+    /// The clock of the server jumps forward.
+    pub(super) clock: u32,
     /// That a command or its reply is lost, per command.
     pub(super) lost: u32,
     /// That a command or its reply takes very long, per command.
@@ -155,7 +157,7 @@ impl Faults {
     /// Nothing happens between a host and Redis, and no host stands still: no lease runs out.
     pub(super) fn is_calm(&self) -> bool {
         let may_happen = self.at_step * self.most > 0;
-        let at_step = self.pause + self.cut + self.redis_away;
+        let at_step = self.pause + self.cut + self.redis_away + self.clock;
         self.lost == 0 && self.slow == 0 && !(may_happen && at_step > 0)
     }
 }
@@ -317,6 +319,7 @@ impl Scenario {
             group: 0,
             consumer: 0,
             cancel: 0,
+            clock: 0,
             lost: [0, 0, 20, 60][rng.usize(..4)],
             slow: [0, 0, 20][rng.usize(..3)],
         };
@@ -509,6 +512,15 @@ impl Scenario {
         scenario.faults.at_step = scenario.faults.at_step.max(10);
         scenario.faults.most += 5;
         scenario.faults.cancel = rng.u32(2..10);
+        scenario
+    }
+
+    /// As [`Self::cleaning`], and the clock of the server jumps.
+    pub(super) fn jumping(rng: &mut Rng) -> Self {
+        let mut scenario = Self::cleaning(rng);
+        scenario.faults.at_step = scenario.faults.at_step.max(10);
+        scenario.faults.most += 5;
+        scenario.faults.clock = rng.u32(2..10);
         scenario
     }
 

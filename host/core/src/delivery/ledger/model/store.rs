@@ -94,6 +94,8 @@ pub(super) struct Store {
     pub(super) unrecorded: BTreeSet<Entry>,
     /// What was acknowledged when it was another host's.
     late: BTreeSet<Entry>,
+    /// What was taken from a host, in the group with this mark.
+    taken: BTreeSet<(HostId, Entry, Option<u64>)>,
     /// Calls that send deliveries away and are void if their number is lower. In Redis one number
     /// for each host does it, because a host sends one such call at a time.
     pub(super) fences: BTreeMap<(HostId, Entry), u64>,
@@ -225,6 +227,7 @@ impl Store {
                 Reply::Gone
             }
             None if self.late.contains(&entry) => Reply::Gone,
+            None if self.taken.contains(&(host, entry, self.mark())) => Reply::Gone,
             None if self.drop_deleted(entry) => Reply::Trimmed,
             None => {
                 self.force(now, Owner::Host(host), entry, count);
@@ -272,6 +275,20 @@ impl Store {
     /// Whether some parked deliveries may not be pending.
     fn is_unparked(&self) -> bool {
         Rule::ParkedAgain.holds() && self.group.is_some_and(|group| group.unparked)
+    }
+
+    fn mark(&self) -> Option<u64> {
+        self.group.and_then(|group| group.mark)
+    }
+
+    /// The clock of the server jumps forward.
+    pub(super) fn jump(&mut self, by: Time) {
+        for held in self.pending.values_mut() {
+            held.since = held.since.saturating_sub(by);
+        }
+        for record in self.due.values_mut() {
+            record.at = record.at.saturating_sub(by);
+        }
     }
 
     /// `XCLAIM FORCE` of a delivery that is not pending.
@@ -381,11 +398,12 @@ impl Store {
         }
     }
 
-    /// `orphans.lua`, in this order of consumers; then `sweep.lua`.
+    /// `orphans.lua`, in this order of consumers; then `sweep.lua`. `mark`: of the group that this host knows.
     pub(super) fn take_orphans(
         &mut self,
         now: Time,
         host: HostId,
+        mark: u64,
         max: usize,
         order: impl Fn(HostId) -> u64,
     ) -> Vec<Handed> {
@@ -408,7 +426,13 @@ impl Store {
         let mut handed = Vec::new();
         for (_, entry) in listed.into_iter().take(max) {
             let idle = self.idle(now, &self.pending[&entry]);
-            handed.extend(self.claim(now, host, entry, Origin::Orphan { idle }));
+            let taken = self.claim(now, host, entry, Origin::Orphan { idle });
+            if Rule::TakeoversAreNoted.holds()
+                && let Some((other, _)) = taken.and_then(|taken| taken.from)
+            {
+                self.taken.insert((other, entry, Some(mark)));
+            }
+            handed.extend(taken);
         }
         let stranded: Vec<_> = self
             .pending
@@ -755,6 +779,7 @@ impl Store {
         held.since = now;
         held.raised = false;
         let native = held.count;
+        self.taken.remove(&(host, entry, self.mark()));
         if origin == Origin::Returned || self.due.contains_key(&entry) {
             self.keep_record(now, entry);
         }

@@ -444,6 +444,19 @@ fn what_was_parked_in_an_earlier_group_is_lost() {
     breaks(Rule::ParkedAgain, "not settled", regrouped);
 }
 
+#[test]
+fn what_another_host_has_taken_and_settled_comes_again_when_the_clock_of_the_server_jumps() {
+    breaks(Rule::TakeoversAreNoted, "message", |rng| {
+        let faults = Faults {
+            clock: 1,
+            ..Faults::default()
+        };
+        let mut scenario = world(rng, faults);
+        scenario.hosts = rng.usize(2..=4);
+        scenario
+    });
+}
+
 /// Consumers are deleted now and then, and nothing else happens.
 fn cleaned(rng: &mut Rng) -> Scenario {
     let faults = Faults {

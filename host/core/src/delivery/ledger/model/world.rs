@@ -118,6 +118,8 @@ pub(super) struct World<'a> {
     pub(super) hosts: Vec<Host>,
     pub(super) calls: HashMap<u64, Call>,
     pub(super) next_token: u64,
+    /// When the clock of the server jumped last.
+    jumped: Option<Time>,
     pub(super) healed: bool,
     pub(super) witnesses: Witnesses,
     /// Boxed: the map moves its values about, and these are large.
@@ -155,6 +157,8 @@ pub(super) struct Tale {
     pub(super) cleaned: u64,
     /// Messages that were cancelled.
     pub(super) cancelled: u64,
+    /// How often the clock of the server jumped.
+    pub(super) jumps: u64,
     pub(super) steps: u64,
 }
 
@@ -171,6 +175,7 @@ impl Tale {
         self.regrouped += other.regrouped;
         self.cleaned += other.cleaned;
         self.cancelled += other.cancelled;
+        self.jumps += other.jumps;
         self.steps += other.steps;
     }
 }
@@ -192,6 +197,7 @@ pub(super) fn run(scenario: &Scenario, seed: u64, traced: bool) -> Result<Tale, 
         hosts: Vec::new(),
         calls: HashMap::new(),
         next_token: 0,
+        jumped: None,
         healed: false,
         witnesses: Witnesses::new(),
         steps: BTreeMap::new(),
@@ -526,6 +532,7 @@ impl World<'_> {
             faults.group,
             faults.consumer,
             faults.cancel,
+            faults.clock,
         ];
         let all: u32 = weights.iter().sum();
         if all == 0 {
@@ -597,9 +604,31 @@ impl World<'_> {
             }
             12 => self.destroy_group(),
             13 => self.delete_consumer(),
-            _ => self.cancel(),
+            14 => self.cancel(),
+            _ => self.jump(length),
         }
         true
+    }
+
+    /// Whether the clock of the server jumped during a lease that may last now.
+    pub(super) fn may_have_jumped(&self) -> bool {
+        let reach = self.scenario.min_idle * 4;
+        self.jumped.is_some_and(|at| at + reach >= self.now)
+    }
+
+    /// The clock of the server jumps forward: leases end for the server, and not for the hosts. Not twice within a lease.
+    fn jump(&mut self, by: Time) {
+        if self.may_have_jumped() {
+            return;
+        }
+        self.jumped = Some(self.now);
+        self.trace(|| format!("the clock of the server jumps by {by:?}"));
+        self.store.jump(by);
+        self.tale.jumps += 1;
+        let (now, min_idle) = (self.now, self.scenario.min_idle);
+        for h in &mut self.hosts {
+            h.disturbed = h.disturbed.max(now + min_idle);
+        }
     }
 
     /// The operator cancels a message, wherever it is. Hosts hear of it soon, late, or never.

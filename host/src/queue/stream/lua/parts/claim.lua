@@ -32,6 +32,22 @@ local function claim(owned, limit, ...)
   end
   return beyond
 end
+-- A consumer whose delivery another one has taken may believe that it still has it: the clock of the server may have jumped.
+-- The note says in the set of late acknowledgements that such a consumer must not bring the delivery back (see `readopt`).
+-- ARGV[3] is the mark of the group.
+local function note_taken(late, taken, consumer, keep, most)
+  note(late, taken[1] .. ' ' .. ARGV[3] .. ' ' .. consumer, keep, most)
+end
+-- This consumer has the claims again.
+local function forget_taken(late)
+  local notes = { 'ZREM', late }
+  if #claims > 0 and redis.pcall('EXISTS', late) == 1 then
+    for _, taken in ipairs(claims) do
+      notes[#notes + 1] = taken[1] .. ' ' .. ARGV[3] .. ' ' .. ARGV[2]
+    end
+    redis.pcall(unpack(notes))
+  end
+end
 -- The records of the claims in the set of parked deliveries come up after `ms` milliseconds. They stay until a
 -- renewal, a start or a settlement shows that the host knows the claim. If the answer is lost, and the group or the
 -- consumer with it, only the record knows the message. Orphans have one only if they were parked, and have not started
