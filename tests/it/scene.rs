@@ -359,6 +359,15 @@ pub(crate) fn record(claim: &Arc<Claim>, expect: u32, write: u32) -> Record {
         expect,
         write,
         is_late: false,
+        is_repeated: false,
+    }
+}
+
+/// The same after an answer that was lost.
+pub(crate) fn repeated(record: Record) -> Record {
+    Record {
+        is_repeated: true,
+        ..record
     }
 }
 

@@ -74,12 +74,14 @@ pub struct Claim {
 pub struct Record {
     /// The delivery.
     pub claim: Arc<Claim>,
-    /// The native count it must have (or already `write`: a retry of a lost reply).
+    /// The native count it must have.
     pub expect: u32,
     /// The native count to write.
     pub write: u32,
     /// It is long since duplicates of the message were looked for: look again first.
     pub is_late: bool,
+    /// The answer to an earlier try was lost: the count may be `write` already.
+    pub is_repeated: bool,
 }
 
 /// How a delivery leaves this host, other than by a plain acknowledgement.

@@ -727,7 +727,8 @@ impl Queue for StreamQueue {
 
     async fn record(&self, records: &[Record]) -> Result<Vec<Reply>, Error> {
         let script = &scripts::RECORD;
-        let call = self.call_in_epoch(script, &[&self.parked]);
+        let mut call = self.call_in_epoch(script, &[&self.parked]);
+        call.arg(u8::from(records.iter().any(|record| record.is_repeated)));
         let id = |place: usize| records[place].claim.id;
         let batches = self.batches(&all_of(records), call, id, |place, call| {
             call.arg(records[place].expect).arg(records[place].write);

@@ -43,6 +43,7 @@ impl Driver {
                         expect,
                         write,
                         is_late,
+                        is_repeated: false,
                     };
                     self.waiting.records.push((key, record));
                 }

@@ -40,6 +40,13 @@ impl Ask for Record {
         Ok(replies(&mut self.keys, recorded))
     }
 
+    fn again(&mut self) -> Vec<Key> {
+        for record in &mut self.records {
+            record.is_repeated = true;
+        }
+        Vec::new()
+    }
+
     fn answered(driver: &mut Driver, now: Time, sent: Time, replies: Replies) {
         for (key, reply) in replies {
             if reply == Reply::Duplicate

@@ -42,6 +42,8 @@ pub(super) enum Command {
         key: Key,
         expect: u32,
         write: u32,
+        /// An earlier answer was lost.
+        again: bool,
     },
     Acknowledge {
         key: Key,
@@ -118,6 +120,14 @@ impl Command {
                 again: true,
             },
             Self::Acknowledge { key, .. } => Self::Acknowledge { key, is_late: true },
+            Self::Record {
+                key, expect, write, ..
+            } => Self::Record {
+                key,
+                expect,
+                write,
+                again: true,
+            },
             other => other,
         }
     }
@@ -143,6 +153,21 @@ pub(super) struct Call {
     back: Time,
     /// When its host gives up on it.
     deadline: Time,
+}
+
+impl Call {
+    /// It was carried out, and its answer, which may have messages, is on its way.
+    pub(super) fn brings_messages(&self) -> bool {
+        let claims = matches!(
+            self.command,
+            Command::Fetch { .. }
+                | Command::TakeDue { .. }
+                | Command::TakeOrphans { .. }
+                | Command::Adopt { .. }
+                | Command::ClaimListed(_)
+        );
+        self.executed && !self.given_up && claims
+    }
 }
 
 #[derive(Debug)]
@@ -282,7 +307,15 @@ impl World<'_> {
                 let holdings = &self.hosts[host].ledger.holdings;
                 let is_ahead = holdings.find_in(key, State::is_ahead).is_some();
                 self.tale.ahead += u64::from(is_ahead);
-                self.issue(host, Command::Record { key, expect, write });
+                self.issue(
+                    host,
+                    Command::Record {
+                        key,
+                        expect,
+                        write,
+                        again: false,
+                    },
+                );
             }
             Action::Go { key, attempt } => {
                 let (delay, now) = (self.hop(), self.now);
@@ -643,10 +676,15 @@ impl World<'_> {
                     next: None,
                 }
             }
-            Command::Record { key, expect, write } => {
+            Command::Record {
+                key,
+                expect,
+                write,
+                again,
+            } => {
                 let entry = entry_of(*key);
                 let before = self.store.pending.get(&entry).map_or(0, |p| p.count);
-                let reply = self.store.record(now, host, entry, *expect, *write);
+                let reply = self.store.record(now, host, entry, (*expect, *write), *again);
                 if reply == Reply::Done && before < *write {
                     let header = self.scenario.plans[entry].header;
                     self.audit.raised(host, entry, header, false);

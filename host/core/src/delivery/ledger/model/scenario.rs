@@ -515,9 +515,9 @@ impl Scenario {
         scenario
     }
 
-    /// As [`Self::cleaning`], and the clock of the server jumps.
+    /// As [`Self::changing`], and the clock of the server jumps.
     pub(super) fn jumping(rng: &mut Rng) -> Self {
-        let mut scenario = Self::cleaning(rng);
+        let mut scenario = Self::changing(rng);
         scenario.faults.at_step = scenario.faults.at_step.max(10);
         scenario.faults.most += 5;
         scenario.faults.clock = rng.u32(2..10);

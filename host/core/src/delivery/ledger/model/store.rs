@@ -531,8 +531,8 @@ impl Store {
         now: Time,
         host: HostId,
         entry: Entry,
-        expect: u32,
-        write: u32,
+        (expect, write): (u32, u32),
+        again: bool,
     ) -> Reply {
         if self.out_of_memory {
             return Reply::Refused("out of memory".to_owned());
@@ -540,7 +540,8 @@ impl Store {
         let Some(&held) = self.pending.get(&entry) else {
             return Reply::Gone;
         };
-        let ours = held.owner == Owner::Host(host) && (held.count == expect || held.count == write);
+        let fits = held.count == expect || again && held.count == write;
+        let ours = held.owner == Owner::Host(host) && fits;
         if !ours && Rule::RecordsCheck.holds() {
             return Reply::Stolen;
         }

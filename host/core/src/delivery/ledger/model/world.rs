@@ -616,9 +616,10 @@ impl World<'_> {
         self.jumped.is_some_and(|at| at + reach >= self.now)
     }
 
-    /// The clock of the server jumps forward: leases end for the server, and not for the hosts. Not twice within a lease.
+    /// The clock of the server jumps forward: leases end for the server, and not for the hosts. Not twice within a lease,
+    /// and not while a message is on its way to its host.
     fn jump(&mut self, by: Time) {
-        if self.may_have_jumped() {
+        if self.may_have_jumped() || self.calls.values().any(Call::brings_messages) {
             return;
         }
         self.jumped = Some(self.now);
