@@ -155,6 +155,8 @@ fn build(bytes: &[u8], settings: &Settings, allocation: Allocation) -> Result<Lo
         grants: settings.grants.clone(),
         budget: Budget::default(),
         records_calls: settings.record_calls && settings.grants.has_calls(),
+        recordings: settings.record_answers.then(Budget::default),
+        settings: settings.digest().into(),
         acts: program.is_some() || imports.iter().any(Import::needs_keeping),
         digest: name(&digest),
         program,

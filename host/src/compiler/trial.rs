@@ -100,6 +100,8 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
         budget: Budget::default(),
         acts: false,
         records_calls: false,
+        recordings: None,
+        settings: "".into(),
         digest: "".into(),
         program: None,
     });

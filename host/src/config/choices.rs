@@ -69,9 +69,11 @@ pub(super) enum Recording {
     Off,
     /// Names, targets, status, time and size.
     Calls,
+    /// These, and every answer of the host.
+    Full,
 }
 
-words!(@value Recording { Off = "off", Calls = "calls" });
+words!(@value Recording { Off = "off", Calls = "calls", Full = "full" });
 
 words! {
     /// The output at the end.

@@ -69,6 +69,7 @@ impl Collected {
             let count = self.or_default::<NonZeroU32>(setting).get();
             usize::try_from(count).unwrap_or(usize::MAX)
         };
+        let recording: Recording = self.or_default(&dead_letters::RECORDING);
         sandbox::Settings {
             limits: sandbox::Limits {
                 wall: self.or_default(&handler::TIMEOUT),
@@ -110,8 +111,8 @@ impl Collected {
                 provided: providers.map(Providers::provided).unwrap_or_default(),
             },
             holds: (!self.is_at_most_once()).then(|| self.hold_limits()),
-            record_calls: self.or_default::<Recording>(&dead_letters::RECORDING)
-                == Recording::Calls,
+            record_calls: recording != Recording::Off,
+            record_answers: recording == Recording::Full,
             program: self.program(),
             snapshot: self.or_default(&handler::SNAPSHOT),
             cache: self.compile_cache(),

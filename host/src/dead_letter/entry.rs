@@ -13,6 +13,7 @@ use crate::delivery::journal::Stored;
 use crate::delivery::message::Headers;
 use crate::delivery::signature::signature;
 use crate::delivery::text::{printable, truncate_utf8};
+use crate::wire::recording::{Recording, Unreadable};
 use crate::wire::{dead_letter as header, death, journal, keys, stream};
 
 /// The reason of entries that are no dead letters ([`Entry::is_dead_letter_in`]), in counts and filters.
@@ -176,6 +177,12 @@ impl Entry {
         calls.map(|calls| Calls::read(calls)).unwrap_or_default()
     }
 
+    /// The recording of its last attempt, if it has one.
+    pub fn recording(&self) -> Option<Result<Recording, Unreadable>> {
+        let text = self.headers.find(header::RECORDING)?;
+        Some(Recording::read(text))
+    }
+
     /// What it shares with dead letters of the same cause, in the queue with this key.
     pub fn signature_in(&self, key: &str) -> String {
         let detail = self.detail.as_deref().unwrap_or_default();
@@ -251,7 +258,7 @@ impl Serialize for Entry {
     }
 }
 
-/// Headers as an object of texts, each name once.
+/// Headers as an object of texts, each name once; without a recording, which is large.
 struct Shown<'a>(&'a Headers);
 
 impl Serialize for Shown<'_> {
@@ -259,7 +266,8 @@ impl Serialize for Shown<'_> {
         let mut seen = std::collections::HashSet::new();
         let mut map = serializer.serialize_map(None)?;
         for (name, value) in self.0.iter() {
-            if seen.insert(name.to_ascii_lowercase()) {
+            let is_recording = name.eq_ignore_ascii_case(header::RECORDING.as_bytes());
+            if !is_recording && seen.insert(name.to_ascii_lowercase()) {
                 let name = String::from_utf8_lossy(name);
                 map.serialize_entry(&name, &String::from_utf8_lossy(value))?;
             }

@@ -4,11 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::journal::session::Session;
+use super::recorded;
 use super::steps::Recording;
 use crate::delivery::trace::{Recorder, StepKind};
+use crate::wire::recording::{Ask, Track};
 
 /// Why nothing is allowed while an instance is only made.
 pub(crate) const NO_MESSAGE: &str = "no message is being handled";
@@ -43,22 +47,41 @@ pub(crate) struct Context {
     recorder: Option<Recorder>,
     /// The most requests, lookups, and calls to the store, of each kind.
     pub(super) requests_max: u32,
+    /// Where its answers are recorded, or come from.
+    pub(super) track: Option<Arc<Track>>,
     /// Becomes true when the attempt ends.
     ended: watch::Sender<bool>,
 }
 
 impl Context {
-    pub(super) fn new(
-        origin: Origin,
-        recorder: Option<Recorder>,
-        requests_max: usize,
-    ) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(origin: Origin, recorder: Option<Recorder>, requests_max: usize) -> Self {
+        Self {
             origin,
             recorder,
             requests_max: u32::try_from(requests_max).unwrap_or(u32::MAX),
+            track: None,
             ended: watch::Sender::new(false),
-        })
+        }
+    }
+
+    /// Its answers are recorded here, or come from here.
+    pub(crate) fn with(mut self, track: Option<Arc<Track>>) -> Self {
+        // A trial asks for nothing.
+        self.track = track.filter(|_| !self.is_trial());
+        self
+    }
+
+    /// The answer to a call, over the track if there is one.
+    pub(super) fn answer<T, E>(
+        &self,
+        asked: impl FnOnce() -> Ask,
+        live: impl Future<Output = Result<T, E>>,
+    ) -> impl Future<Output = Result<T, E>>
+    where
+        T: Serialize + DeserializeOwned,
+        E: Serialize + DeserializeOwned + From<String>,
+    {
+        recorded::answer(self.track.as_ref(), asked, live)
     }
 
     /// Whether the instance is only made, at load: nothing may happen outside.

@@ -6,6 +6,7 @@
 //! - `grant`: how a grant is called, and what it gives. `imports`: which imports need which grant. `link`: links them.
 //! - `providers`: what this host has, and the one place that chooses. `provided`: what a handler gets of it. `scope`,
 //!   `context`, `steps`: what one attempt does, until it ends.
+//! - `recorded`: answers that are recorded for a dead letter, or given again.
 //! - [`journal`]: the recorded answers to calls of a message. [`network`]: hosts and addresses in rules. [`name`]: names of rules. `denials`: events.
 //!
 //! Only links know WebAssembly, and a link knows the trait of its provider only.
@@ -25,6 +26,7 @@ pub mod network;
 mod provided;
 mod providers;
 pub mod publish;
+pub(crate) mod recorded;
 pub(crate) mod scope;
 pub mod secrets;
 pub(crate) mod steps;

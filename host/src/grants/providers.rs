@@ -147,7 +147,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::grants::context::Origin;
+    use crate::grants::context::{Context, Origin};
     use crate::grants::http;
     use crate::grants::http::provider::{Body, HttpError, HttpRequest, Provider as _};
     use crate::grants::http::rules::AddsKey;
@@ -302,7 +302,7 @@ mod tests {
             noted: Mutex::default(),
         });
         provided.http = Some(Arc::clone(&noting) as _);
-        let scope = Scope::new(&provided, origin(), None, 10);
+        let scope = Scope::new(&provided, Context::new(origin(), None, 10));
         let requests = scope.http().unwrap();
         let answer = Arc::clone(&requests).send(request("http://api.test/a"));
         let answer = answer.await.unwrap().into_body().collect().await.unwrap();

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::context::{Context, NO_MESSAGE, Origin};
+use super::context::{Context, NO_MESSAGE};
 use super::http::provider::Requests;
 use super::journal::remembered::Remembered;
 use super::key_value::provider::Keys;
 use super::provided::Provided;
 use super::secrets::provider::Exposed;
 use super::tcp::provider::Lookups;
-use crate::delivery::trace::Recorder;
 
 /// What one attempt does outside, by grant; `None` = it is not granted.
 pub(crate) struct Scope {
@@ -22,13 +21,8 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    pub(crate) fn new(
-        provided: &Provided,
-        origin: Origin,
-        recorder: Option<Recorder>,
-        requests_max: usize,
-    ) -> Arc<Self> {
-        let context = Context::new(origin, recorder, requests_max);
+    pub(crate) fn new(provided: &Provided, context: Context) -> Arc<Self> {
+        let context = Arc::new(context);
         let Provided {
             http,
             tcp,

@@ -5,6 +5,8 @@ use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout_at;
+
 use super::cancelled::Cancelled;
 use super::fault::{ErrorContext, backtrace, host_panic, quoting};
 use super::headers::Headers;
@@ -12,6 +14,7 @@ use super::host::{Acting, Attempt, Shared};
 use super::instance::{Live, Slot};
 use super::loaded::Loaded;
 use super::log::LogSink;
+use super::recorded;
 use super::supervise::{End, drop_caught, supervise};
 use super::world::MessageParam;
 use super::worlds::Answer;
@@ -25,6 +28,7 @@ use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::text::truncated;
 use crate::delivery::trace::{Recorder, Trace, Traced};
 use crate::grants::journal::session::Session;
+use crate::wire::recording::{Ended, Head, Tape, Track};
 
 /// The detail of the fault of a guest that loses a request.
 const LEFT_REQUEST: &str = "the handler acked, and a request that it sent is unfinished: wait for its response, or drop it";
@@ -169,12 +173,22 @@ impl BatchReport {
 }
 
 impl Loaded {
-    pub(super) async fn call(&self, slot: &mut Slot, call: Call<'_>) -> Report {
+    pub(super) async fn call(
+        &self,
+        slot: &mut Slot,
+        call: Call<'_>,
+        track: Option<&Arc<Track>>,
+    ) -> Report {
         let headers = Headers::new(call.message);
         let headers = headers.borrowed();
         let message = MessageParam::new(call.message, &headers, call.attempt, call.max_attempts);
         let mut report = self
-            .call_handler(slot, slice::from_ref(&call), slice::from_ref(&message))
+            .call_handler(
+                slot,
+                slice::from_ref(&call),
+                slice::from_ref(&message),
+                track,
+            )
             .await;
         // A batch handler may return a wrong number of outcomes.
         let outcomes = Pieces::of(1).judge(0..1, report.take_answer());
@@ -194,7 +208,7 @@ impl Loaded {
                 MessageParam::new(call.message, headers, call.attempt, call.max_attempts)
             })
             .collect();
-        self.call_handler(slot, calls, &messages).await
+        self.call_handler(slot, calls, &messages, None).await
     }
 
     /// Call the handler with these messages.
@@ -203,6 +217,7 @@ impl Loaded {
         slot: &mut Slot,
         calls: &[Call<'_>],
         messages: &[MessageParam<'_>],
+        played: Option<&Arc<Track>>,
     ) -> BatchReport {
         let first = calls.first().expect("a call has a message");
         let started = match slot.yield_if_due().await {
@@ -212,6 +227,12 @@ impl Loaded {
         };
         let deadline = started + self.shared.limits.wall;
         let attempt = Attempt::new(calls, deadline, &self.shared);
+        let recorded = || self.shared.record(calls, &attempt, started);
+        let track = played.cloned().or_else(recorded);
+        if let Some(track) = &track {
+            self.shared.hide_secrets(track, deadline).await;
+        }
+        let attempt = Attempt { track, ..attempt };
         let reusable = slot.reusable(self, started);
         let fresh = reusable.is_none();
         let mut live = match reusable {
@@ -247,15 +268,32 @@ impl Loaded {
                 false => Ok(answers),
             }
         });
+        let tape = match live.store.data().attempt.track.as_deref() {
+            Some(Track::Records(tape)) => Some(tape),
+            Some(Track::Plays(_)) | None => None,
+        };
         let evidence = match &answered {
-            Ok(answers) if answers.iter().all(is_acked) => None,
+            Ok(answers) if answers.iter().all(is_acked) => {
+                // The instance may stay.
+                if let Some(tape) = tape {
+                    tape.clear();
+                }
+                None
+            }
             _ => {
                 let recorder = live.store.data().attempt.recorder.as_ref();
                 let calls = recorder.filter(|_| self.shared.records_calls);
                 let calls =
                     calls.map(|calls| Calls::of(&calls.steps.so_far(), started, Instant::now()));
-                let log = self.end_of_log(&live, trapped_in);
-                Evidence::new(log, calls.and_then(Calls::write)).map(Arc::new)
+                let text_max = self.shared.limits.outcome_text;
+                let ended = || ended(&answered, text_max);
+                let recording = tape.and_then(|tape| tape.finish(&ended(), fresh));
+                let evidence = Evidence {
+                    log: self.end_of_log(&live, trapped_in),
+                    calls: calls.and_then(Calls::write),
+                    recording: recording.map(Arc::new),
+                };
+                evidence.some().map(Arc::new)
             }
         };
         let told = match answered.as_deref() {
@@ -368,6 +406,59 @@ impl Attempt {
                 true => calls.iter().map(acting).collect(),
                 false => Vec::new(),
             },
+            track: None,
+        }
+    }
+}
+
+impl Shared {
+    /// Where the answers to an attempt at these messages are recorded, if they are.
+    fn record(&self, calls: &[Call<'_>], attempt: &Attempt, began: Instant) -> Option<Arc<Track>> {
+        let budget = self.recordings.as_ref()?;
+        let call = calls.first()?;
+        let head = Head {
+            handler: self.digest.to_string(),
+            settings: self.settings.to_string(),
+            id: attempt.message_id.to_string(),
+            queue: attempt.queue.to_string(),
+            enqueued_ms: call.message.enqueued_ms,
+            headers: Head::headers(&call.message.headers),
+            attempt: call.attempt,
+            max_attempts: call.max_attempts,
+            messages: calls.len(),
+            seed: recorded::seed(),
+        };
+        let tape = Tape::new(head, began, budget);
+        Some(Arc::new(Track::Records(tape)))
+    }
+
+    /// No secret that is granted enters a recording.
+    async fn hide_secrets(&self, track: &Track, deadline: Instant) {
+        let (Track::Records(tape), Some(secrets)) = (track, &self.grants.provided.secrets) else {
+            return;
+        };
+        // A file system may hang.
+        match timeout_at(deadline.into(), secrets.all()).await {
+            Ok(all) => {
+                let pairs = all.into_iter();
+                let pairs = pairs.map(|(name, value)| (name, value.reveal().to_owned()));
+                tape.hide(&pairs.collect::<Vec<_>>());
+            }
+            Err(_) => tape.stop(),
+        }
+    }
+}
+
+/// How a call ended: of several answers, the first one that is no ack.
+fn ended(answered: &Result<Vec<Answer>, Fault>, text_max: usize) -> Ended {
+    match answered {
+        Err(fault) => Ended::from(&Outcome::Fault(fault.clone())),
+        Ok(answers) => {
+            let mut others = answers
+                .iter()
+                .filter(|answer| !matches!(answer, Answer::Ack));
+            let answer = others.next().cloned().unwrap_or(Answer::Ack);
+            Ended::from(&answer.into_outcome(text_max))
         }
     }
 }
@@ -375,5 +466,5 @@ impl Attempt {
 // A change that makes the future not `Send` fails to compile here.
 #[expect(dead_code, reason = "checked by the compiler alone")]
 fn call_is_send(loaded: &Loaded, slot: &mut Slot, call: Call<'_>) -> impl Send {
-    loaded.call(slot, call)
+    loaded.call(slot, call, None)
 }

@@ -1,6 +1,7 @@
 //! The data of a store: the current attempt, the meters and the WASI context.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -23,17 +24,21 @@ use super::limits::Limits;
 use super::log::{GuestLog, Level, LogContext, LogSink, Output, Rate, Stream};
 use super::meter::Meter;
 use super::program::{self, ExitCodes, Program, Stdout, Unpublished};
+use super::recorded;
 use crate::delivery::effect::{Budget, Effects, Publication};
 use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::{Headers, Message};
 use crate::delivery::reply::REPLY_MAX;
 use crate::delivery::trace::{Recorder, StepKind, Trace};
 use crate::grants::Grants;
-use crate::grants::context::{NO_MESSAGE, Origin};
+use crate::grants::configuration::rules::Values;
+use crate::grants::context::{Context, NO_MESSAGE, Origin};
 use crate::grants::files::rules::Directory;
 use crate::grants::journal::session::Session;
+use crate::grants::recorded as recorded_answers;
 use crate::grants::scope::Scope;
 use crate::grants::steps::Recording;
+use crate::wire::recording::{Reading, Track};
 
 /// The first argument of a program.
 const PROGRAM_NAME: &str = "handler";
@@ -57,6 +62,10 @@ pub(crate) struct Shared {
     pub(crate) program: Option<(Program, ExitCodes)>,
     /// Whether the calls of an attempt are noted for its dead letter: they are wanted, and it may make some.
     pub(crate) records_calls: bool,
+    /// Counts the recordings of all instances; `None` = the answers to an attempt are not recorded.
+    pub(crate) recordings: Option<Budget>,
+    /// The digest of the settings.
+    pub(crate) settings: Arc<str>,
 }
 
 /// The attempt that a guest works on.
@@ -84,6 +93,8 @@ pub(crate) struct Attempt {
     pub(crate) input: Option<(Message, u32)>,
     /// The journal of its one message, if it has one.
     pub(crate) journal: Option<Arc<Session>>,
+    /// Where its answers are recorded, or come from.
+    pub(crate) track: Option<Arc<Track>>,
 }
 
 /// A message of an attempt, which may have effects.
@@ -158,6 +169,8 @@ type CurrentScope = Arc<Mutex<Option<Arc<Scope>>>>;
 struct Wasi {
     context: WasiCtx,
     log: Arc<Mutex<GuestLog>>,
+    /// The track of the attempt, if attempts have one.
+    track: Option<recorded::Current>,
 }
 
 /// A store for an attempt.
@@ -210,6 +223,7 @@ impl Attempt {
             acting: Vec::new(),
             input: None,
             journal: None,
+            track: None,
         }
     }
 }
@@ -240,8 +254,10 @@ impl Host {
         let scope = scope.get_or_insert_with(|| {
             let origin = self.attempt.origin(&self.shared.digest);
             let recorder = self.attempt.recorder.clone();
-            let provided = &self.shared.grants.provided;
-            Scope::new(provided, origin, recorder, self.shared.limits.requests)
+            let shared = &self.shared;
+            let context = Context::new(origin, recorder, shared.limits.requests);
+            let track = self.attempt.track.clone();
+            Scope::new(&shared.grants.provided, context.with(track))
         });
         Ok(Arc::clone(scope))
     }
@@ -358,6 +374,34 @@ impl Host {
         Ok(&mut self.attempt.acting(index)?.effects)
     }
 
+    /// A value that the operator configured; `None` = there is none.
+    pub(crate) fn configured(&self, name: &str) -> Option<String> {
+        let live = || self.configuration().get(name).cloned();
+        let asked = || recorded_answers::ask("config", name);
+        recorded_answers::at_once(self.attempt.track.as_ref(), asked, live).flatten()
+    }
+
+    /// All values that the operator configured.
+    pub(crate) fn all_configured(&self) -> BTreeMap<String, String> {
+        let live = || (*self.configuration()).clone();
+        let asked = || recorded_answers::ask("config", "");
+        let all = recorded_answers::at_once(self.attempt.track.as_ref(), asked, live);
+        all.unwrap_or_default()
+    }
+
+    fn configuration(&self) -> Arc<BTreeMap<String, String>> {
+        let values = self.grants().config.as_ref();
+        values.map(Values::now).unwrap_or_default()
+    }
+
+    /// A number that the guest reads.
+    pub(crate) fn reading(&self, kind: Reading, live: impl FnOnce() -> u64) -> u64 {
+        match &self.attempt.track {
+            Some(track) => track.reading(kind, live),
+            None => live(),
+        }
+    }
+
     /// The limits of the handler.
     pub(crate) fn limits(&self) -> &Limits {
         &self.shared.limits
@@ -373,6 +417,11 @@ impl Host {
     pub(crate) fn begin(&mut self, attempt: Attempt) {
         self.attempt = attempt;
         self.limiter.begin_call();
+        if let Some(current) = self.wasi.as_ref().and_then(|wasi| wasi.track.as_ref())
+            && let Some(track) = &self.attempt.track
+        {
+            *current.lock() = Arc::clone(track);
+        }
         if let Some(mut log) = self.log() {
             log.begin(
                 log_context(&self.attempt, &self.shared),
@@ -473,7 +522,7 @@ fn log_context(attempt: &Attempt, shared: &Shared) -> LogContext {
 }
 
 impl Wasi {
-    /// With real clocks and randomness, and the directories that are granted. Only a program has arguments,
+    /// With real clocks and randomness, or those of its track, and the directories that are granted. Only a program has arguments,
     /// variables and input. `scope` says which connections are granted.
     fn new(attempt: &Attempt, shared: &Shared, scope: Option<CurrentScope>) -> Self {
         let log = Arc::new(Mutex::new(GuestLog::new(
@@ -496,6 +545,11 @@ impl Wasi {
             .allow_blocking_current_thread(!shared.grants.files.is_empty())
             // Names are answered by `grants::tcp`.
             .allow_ip_name_lookup(false);
+        let track = attempt.track.as_ref();
+        let track = track.map(|track| Arc::new(Mutex::new(Arc::clone(track))));
+        if let Some(track) = &track {
+            recorded::provide(&mut context, track);
+        }
         if let Some(scope) = scope {
             context.socket_addr_check(move |address, used| {
                 let scope = scope.lock();
@@ -526,6 +580,7 @@ impl Wasi {
         Self {
             context: context.build(),
             log,
+            track,
         }
     }
 }

@@ -11,7 +11,7 @@
 //! - `runner`: one engine for each thread. `engine`, `limits`, `limiter`, `meter`: the limits; `docs/sandbox.md` has the table.
 //! - `program`: programs as handlers: `wasi:cli/run`, and modules with `_start`.
 //! - `call`: one attempt, run by `supervise`. `instance`: makes, reuses and drops instances.
-//!   `host`: the data of a store. `log`: the guest's output.
+//!   `recorded`: its clocks and random numbers, if they are recorded. `host`: the data of a store. `log`: the guest's output.
 //! - `fault`: turns an error of wasmtime into a fault.
 //!
 //! Invariants: a store is dropped after a fault; guest code always runs with a CPU and a wall-clock
@@ -32,6 +32,7 @@ pub(crate) mod loaded;
 pub(crate) mod log;
 mod meter;
 pub(crate) mod program;
+mod recorded;
 pub(crate) mod runner;
 pub(crate) mod settings;
 mod stderr_forms;
@@ -60,6 +61,7 @@ pub use settings::{Allocation, Cache, Compiler, Settings};
 pub use world::World;
 
 use crate::delivery::hold::HoldRoom;
+use crate::wire::recording::Track;
 
 /// The version of wasmtime. A test compares it with the lock file.
 pub const WASMTIME_VERSION: &str = "48.0.8";
@@ -110,7 +112,17 @@ impl Sandbox {
     /// Never fails and never panics: an error is a fault in the outcome. Dropping the future ends
     /// the guest and drops its instance. A slot that served another handler makes a new instance.
     pub async fn call(&self, slot: &mut Slot, call: Call<'_>) -> Report {
-        self.0.call(slot, call).await
+        self.0.call(slot, call, None).await
+    }
+
+    /// As [`Sandbox::call`]: every answer of the host comes from this track.
+    pub async fn play(&self, slot: &mut Slot, call: Call<'_>, track: &Arc<Track>) -> Report {
+        self.0.call(slot, call, Some(track)).await
+    }
+
+    /// The digest of the settings that decide what the handler sees.
+    pub fn settings(&self) -> &str {
+        &self.0.shared.settings
     }
 
     /// Run one attempt of several messages in one call of a batch handler. A handler of single

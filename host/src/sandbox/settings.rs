@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
+
 use super::limits::Limits;
 use super::program::Program;
 use crate::delivery::hold::HoldLimits;
@@ -54,6 +56,8 @@ pub struct Settings {
     pub holds: Option<HoldLimits>,
     /// Whether the calls of attempts are noted, for the dead letters of those that fail.
     pub record_calls: bool,
+    /// Whether every answer of the host to an attempt is recorded, for the same.
+    pub record_answers: bool,
     /// How a program is called.
     pub program: Program,
     /// The memory allocation of instances.
@@ -71,6 +75,25 @@ pub struct Settings {
     pub variation: Option<Variation>,
 }
 
+impl Settings {
+    /// A digest of the settings that decide what a handler sees, beside what it is answered.
+    pub(crate) fn digest(&self) -> String {
+        let Self {
+            program, snapshot, ..
+        } = self;
+        // A person who steps through an attempt needs more time.
+        let limits = Limits {
+            wall: Duration::ZERO,
+            ..self.limits.clone()
+        };
+        let keys = self.grants.key_value.as_ref();
+        let outlets: Option<Vec<&str>> =
+            (self.grants.publish.as_ref()).map(|all| all.names().collect());
+        let text = format!("{limits:?} {program:?} {snapshot} {keys:?} {outlets:?}");
+        crate::delivery::text::hex(&Sha256::digest(text))
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -82,6 +105,7 @@ impl Default for Settings {
             grants: Grants::default(),
             holds: Some(HoldLimits::default()),
             record_calls: true,
+            record_answers: false,
             program: Program::default(),
             allocation: Allocation::default(),
             snapshot: true,

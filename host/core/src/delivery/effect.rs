@@ -137,16 +137,22 @@ pub struct Effects {
     written: AtomicUsize,
 }
 
-/// The bytes of the unconfirmed effects of a host. Clones share it.
+/// Bytes that a host holds: of unconfirmed effects, or of recordings. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Budget(Arc<AtomicUsize>);
 
 impl Budget {
-    fn take(&self, bytes: usize, most: usize) -> bool {
+    /// Hold so many bytes more, unless that makes more than `most`. Returns whether it does.
+    pub fn take(&self, bytes: usize, most: usize) -> bool {
         let taken = |now: usize| now.checked_add(bytes).filter(|after| *after <= most);
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken)
             .is_ok()
+    }
+
+    /// Hold so many bytes less.
+    pub fn give(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -162,7 +168,7 @@ impl Eq for Effects {}
 
 impl Drop for Effects {
     fn drop(&mut self) {
-        self.budget.0.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.give(self.bytes);
     }
 }
 

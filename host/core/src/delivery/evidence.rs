@@ -1,10 +1,14 @@
-//! The evidence of an attempt that did not end in an ack: the end of its log, and its calls. Its dead letter keeps it.
+//! The evidence of an attempt that did not end in an ack: the end of its log, its calls, and its recording. Its dead
+//! letter keeps it.
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use super::effect::Budget;
 use super::millis::millis;
 use super::trace::{StepKind, Steps};
 
@@ -21,7 +25,53 @@ pub struct Evidence {
     pub log: Option<Box<str>>,
     /// Its [`Calls`], as JSON.
     pub calls: Option<Box<str>>,
+    /// Its [recording](crate::wire::recording).
+    pub recording: Option<Arc<Kept>>,
 }
+
+/// A text that counts in a budget while it is in memory.
+pub struct Kept {
+    text: Box<str>,
+    bytes: usize,
+    budget: Budget,
+}
+
+impl Kept {
+    /// This text, for which so many bytes of the budget were taken.
+    pub fn new(text: Box<str>, bytes: usize, budget: &Budget) -> Self {
+        let budget = budget.clone();
+        Self {
+            text,
+            bytes,
+            budget,
+        }
+    }
+
+    /// The text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.budget.give(self.bytes);
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Kept").field(&self.text.len()).finish()
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Kept {}
 
 /// The last calls of an attempt, in the order of their begins.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -65,8 +115,8 @@ fn is_zero(number: &u32) -> bool {
 
 impl Evidence {
     /// `None` if there is nothing to keep.
-    pub fn new(log: Option<Box<str>>, calls: Option<Box<str>>) -> Option<Self> {
-        (log.is_some() || calls.is_some()).then_some(Self { log, calls })
+    pub fn some(self) -> Option<Self> {
+        (self != Self::default()).then_some(self)
     }
 }
 
@@ -169,7 +219,7 @@ mod tests {
         let at = began + Duration::from_millis(12);
         log.begin(Step {
             error: Some("timeout"),
-            received: Some(std::sync::Arc::new(7.into())),
+            received: Some(Arc::new(7.into())),
             ..step(
                 at,
                 StepKind::Http {

@@ -37,6 +37,9 @@ headers! {
     LOG = "x-dead-letter-log";
     /// The last calls of the last attempt, if it made any: JSON, at most 4 KiB. A replayed copy does not have it.
     CALLS = "x-dead-letter-calls";
+    /// Every answer of the host to the last attempt, with `dead_letter.recording = "full"`: JSON, at most 256 KiB.
+    /// `hostler dlq debug` runs the attempt again. A replayed copy does not have it.
+    RECORDING = "x-dead-letter-recording";
     /// The consumer group in which the message died; absent in a list.
     GROUP = "x-dead-letter-group";
     /// The queue in which the message died first. This header never changes.
@@ -72,7 +75,7 @@ headers! {
 
 /// Headers of the original that are not copied. Each of them is either written anew, or belongs to
 /// one delivery, one queue or one replay only.
-const OWNED: [&str; 21] = [
+const OWNED: [&str; 22] = [
     REASON,
     DETAIL,
     SOURCE,
@@ -81,6 +84,7 @@ const OWNED: [&str; 21] = [
     HANDLER,
     LOG,
     CALLS,
+    RECORDING,
     GROUP,
     LAST_DEATH_QUEUE,
     LAST_DEATH_REASON,
@@ -201,6 +205,9 @@ impl Rewrite {
         }
         if let Some(calls) = kept.and_then(|kept| kept.calls.as_deref()) {
             rewrite.add(CALLS, calls);
+        }
+        if let Some(recording) = kept.and_then(|kept| kept.recording.as_deref()) {
+            rewrite.add(RECORDING, recording.text());
         }
         if let Some(group) = context.group {
             rewrite.add(GROUP, group);

@@ -130,12 +130,37 @@ struct Read {
 }
 
 /// Text, or bytes as `{"base64":"..."}`.
-struct Text(Bytes);
+#[derive(Clone, Debug)]
+pub struct Text(pub Bytes);
 
 struct Base64(Bytes);
 
+/// Bytes as a [`Text`].
+pub mod as_text {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Bytes, Text};
+
+    /// Write them.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        Text(bytes.clone()).serialize(serializer)
+    }
+
+    /// Read them.
+    ///
+    /// # Errors
+    /// It is neither text, nor an object with `base64`.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        Text::deserialize(deserializer).map(|text| text.0)
+    }
+}
+
 /// Names with values, in order.
-struct Pairs(Vec<(Bytes, Bytes)>);
+#[derive(Clone, Debug)]
+pub struct Pairs(pub Vec<(Bytes, Bytes)>);
 
 impl Serialize for Text {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::{log_line, with_letters};
-use crate::cli::text::{UNKNOWN, one_line, one_line_of, or_dash, time};
+use crate::cli::text::{UNKNOWN, one_line, one_line_of, or_dash, size, time};
 use crate::cli::{Common, Exit, Failure, Reach, Variables, named, output};
 use crate::dead_letter::{Entry, groups};
 use crate::delivery::death::Death;
 use crate::delivery::evidence::Calls;
 use crate::queue::journal::Recorded;
-use crate::wire::dead_letter::{CALLS, LOG};
+use crate::wire::dead_letter::{CALLS, LOG, RECORDING};
 
 /// Show one whole entry: why it died, its history, its headers, its body
 #[derive(Debug, clap::Args)]
@@ -148,8 +148,17 @@ fn text(key: &str, entry: &Entry, history: &[Death], journal: &[Recorded]) -> St
         ["handler", &shown(&entry.handler)],
         ["cause", &groups::id_of(&entry.signature_in(key))],
     ];
+    let recording = entry.headers.find(RECORDING);
+    let recording = recording.map(|text| {
+        let size = size(text.len() as u64);
+        [
+            "recording".to_owned(),
+            format!("{size}: `hostler dlq debug` runs the attempt again"),
+        ]
+    });
     let known = facts.iter().filter(|[_, value]| *value != UNKNOWN);
-    let mut parts = vec![output::table(known.map(|fact| fact.map(str::to_owned)))];
+    let known = known.map(|fact| fact.map(str::to_owned)).chain(recording);
+    let mut parts = vec![output::table(known)];
     if !history.is_empty() {
         let rows = history.iter().map(|death| {
             [
@@ -169,7 +178,8 @@ fn text(key: &str, entry: &Entry, history: &[Death], journal: &[Recorded]) -> St
     }
     if !entry.headers.is_empty() {
         // These have lines of their own, below. Calls that cannot be read stay here, as they are.
-        let has_lines = [(LOG, true), (CALLS, !entry.calls().calls.is_empty())];
+        let has_calls = !entry.calls().calls.is_empty();
+        let has_lines = [(LOG, true), (CALLS, has_calls), (RECORDING, true)];
         let is_below = |name: &[u8]| {
             has_lines
                 .iter()

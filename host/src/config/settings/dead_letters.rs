@@ -60,7 +60,8 @@ section! { "Dead letters";
 
     /// What a dead letter keeps of the last calls of the attempt that failed: HTTP requests, lookups, keys and
     /// published messages. `calls` = name, target, status, time and size, at most 4 KiB, without any content: no query, header, body, key
-    /// or value. `off` = nothing.
+    /// or value. `full` = also every answer of the host to that attempt, with its content, at most 256 KiB: `hostler dlq
+    /// debug` runs it again. `off` = nothing.
     RECORDING: Recording = ("dead_letter.recording", "WHAT")
         .kinds(&AT_LEAST_ONCE)
         .idle_without(&DEAD_LETTER_KEY)

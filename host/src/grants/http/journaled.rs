@@ -155,7 +155,7 @@ async fn holds_secret(content: &Content, secrets: &Secrets) -> bool {
 }
 
 /// The recorded answer, as the guest sees it.
-fn replayed(content: Content) -> Result<Response<Body>, HttpError> {
+pub(super) fn replayed(content: Content) -> Result<Response<Body>, HttpError> {
     let (status, headers, body) = match content {
         Content::Response {
             status,
@@ -181,7 +181,7 @@ fn replayed(content: Content) -> Result<Response<Body>, HttpError> {
     Ok(response)
 }
 
-fn pairs(headers: &HeaderMap) -> Vec<(Bytes, Bytes)> {
+pub(super) fn pairs(headers: &HeaderMap) -> Vec<(Bytes, Bytes)> {
     let pair = |(name, value): (&http::HeaderName, &HeaderValue)| {
         let name = Bytes::copy_from_slice(name.as_str().as_bytes());
         (name, Bytes::copy_from_slice(value.as_bytes()))

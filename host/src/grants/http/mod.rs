@@ -14,6 +14,7 @@ mod journaled;
 pub(super) mod link;
 mod pool;
 pub mod provider;
+mod recorded;
 pub mod rules;
 pub mod stand_in;
 pub mod target;

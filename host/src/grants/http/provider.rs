@@ -14,7 +14,9 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
+use super::recorded;
 use crate::grants::context::{Context, NO_MESSAGE, Origin};
 use crate::grants::journal::provider::Refused;
 use crate::grants::steps;
@@ -42,7 +44,7 @@ pub struct HttpRequest {
 }
 
 /// Why a request has no response: `http.error`. The texts are for the guest: they hold no secret.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, thiserror::Error)]
 pub enum HttpError {
     /// No rule allows it, or it is not valid. Nothing was sent.
     #[error("denied: {0}")]
@@ -178,7 +180,13 @@ impl Requests {
             ..context.origin.clone()
         });
         let origin = recorded.as_ref().unwrap_or(&context.origin);
-        let sending = self.provider.send(origin, ordinal, request);
+        let sending = async {
+            let send = |request| self.provider.send(origin, ordinal, request);
+            match &context.track {
+                None => send(request).await,
+                Some(track) => recorded::send(track, request, send).await,
+            }
+        };
         let response = tokio::select! {
             biased;
             () = ending => Err(HttpError::Timeout),

@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
+use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout_at};
 
 use super::session::Session;
+use crate::delivery::text::hex;
 use crate::grants::context::{Context, NO_MESSAGE};
+use crate::grants::recorded;
+use crate::wire::line::Text;
 
 /// The longest name of a value.
 const NAME_MAX: usize = 200;
@@ -29,13 +33,26 @@ impl Remembered {
     /// The value that was remembered last under this name, by this attempt or an earlier one.
     pub(crate) async fn recall(&self, name: &str) -> Result<Option<Bytes>, String> {
         let journal = self.ask(name)?;
-        self.in_time(journal.recall(&value_of(name))).await
+        let recalled = async {
+            let value = self.in_time(journal.recall(&value_of(name))).await?;
+            Ok::<_, String>(value.map(Text))
+        };
+        let asked = || recorded::ask("recall", name);
+        let recalled = self.context.answer(asked, recalled).await?;
+        Ok(recalled.map(|Text(value)| value))
     }
 
     /// Remember a value. It is there for later attempts when this returns, also if this one fails.
     pub(crate) async fn remember(&self, name: &str, value: Bytes) -> Result<(), String> {
         let journal = self.ask(name)?;
-        self.in_time(journal.remember(value_of(name), value)).await
+        let asked = self
+            .context
+            .track
+            .as_ref()
+            .map(|_| hex(&Sha256::digest(&value)));
+        let asked = || recorded::ask("remember", &format!("{name} {}", asked.unwrap_or_default()));
+        let remembered = self.in_time(journal.remember(value_of(name), value));
+        self.context.answer(asked, remembered).await
     }
 
     fn ask(&self, name: &str) -> Result<&Arc<Session>, String> {

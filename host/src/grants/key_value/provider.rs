@@ -7,10 +7,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use sha2::{Digest, Sha256};
 
 use crate::delivery::key_value::Seen;
+use crate::delivery::text::hex;
 use crate::delivery::trace::StepKind;
 use crate::grants::context::{Context, NO_MESSAGE};
+use crate::grants::recorded;
 
 /// Keys to read, by their names in Redis.
 #[derive(Clone, Debug)]
@@ -35,9 +41,10 @@ pub type KeyPage = Result<(Vec<String>, Option<u64>), String>;
 const CALLS_PER_PAGE: usize = 10;
 
 /// A value in Redis.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Stored {
     /// The value.
+    #[serde(with = "crate::wire::line::as_text")]
     pub value: Bytes,
     /// Its SHA-1 digest in hexadecimal digits; empty if it was not asked for.
     pub digest: String,
@@ -86,14 +93,17 @@ impl Keys {
     /// The values of keys.
     pub(crate) async fn read(self: Arc<Self>, reading: Reading) -> ReadValues {
         let calls = reading.keys.len();
+        let asked = self.context.track.as_ref().map(|_| reading.keys.join(" "));
+        let asked = || asked.unwrap_or_default();
         let read = self.provider.read(reading);
-        self.ask_store("get", calls, calls, read).await
+        self.ask_store("get", asked, calls, calls, read).await
     }
 
     /// Add to the number of a key.
     pub(crate) async fn increment(&self, key: &str, delta: i64) -> Result<i64, String> {
         let increment = self.provider.increment(key, delta);
-        self.ask_store("increment", 1, 1, increment).await
+        let asked = || format!("{key} {delta}");
+        self.ask_store("increment", asked, 1, 1, increment).await
     }
 
     /// The same, once for the message: a later attempt gets the sum.
@@ -107,26 +117,30 @@ impl Keys {
             let sum = journal.increment(key, delta, elsewhere).await;
             sum.map_err(|refused| refused.to_string())
         };
-        self.ask_store("increment", 1, 1, increment).await
+        let asked = || format!("{key} {delta}");
+        self.ask_store("increment", asked, 1, 1, increment).await
     }
 
     /// Set a value, if the present one is the one that was seen.
     pub(crate) async fn swap(&self, key: &str, seen: &Seen, value: &[u8]) -> Result<bool, String> {
         let swap = self.provider.swap(key, seen, value);
-        self.ask_store("swap", 1, 1, swap).await
+        let asked = || format!("{key} {seen:?} {}", hex(&Sha256::digest(value)));
+        self.ask_store("swap", asked, 1, 1, swap).await
     }
 
     /// Some keys, and the cursor of the next ones.
     pub(crate) async fn list(&self, prefix: &str, cursor: u64) -> KeyPage {
         let list = self.provider.list(prefix, cursor);
-        self.ask_store("list", 1, CALLS_PER_PAGE, list).await
+        let asked = || format!("{prefix} {cursor}");
+        self.ask_store("list", asked, 1, CALLS_PER_PAGE, list).await
     }
 
     /// Ask the key-value store about `keys` keys or prefixes, which counts as `calls` calls, until the attempt
     /// ends.
-    async fn ask_store<T>(
+    async fn ask_store<T: Serialize + DeserializeOwned>(
         &self,
         operation: &'static str,
+        asked: impl FnOnce() -> String,
         keys: usize,
         calls: usize,
         asking: impl Future<Output = Result<T, String>>,
@@ -149,6 +163,7 @@ impl Keys {
         let ending = context.ending();
         let deadline = tokio::time::Instant::from(context.origin.deadline);
         let recording = context.record(|| StepKind::Store { operation, keys });
+        let asking = context.answer(|| recorded::ask(operation, &asked()), asking);
         let answer = tokio::select! {
             biased;
             () = ending => Err(TOO_LATE.to_owned()),

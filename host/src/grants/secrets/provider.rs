@@ -6,6 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::grants::context::{Context, NO_MESSAGE, Origin};
+use crate::grants::recorded;
+use crate::redis::target::Secret;
 
 /// Has the secrets.
 #[async_trait]
@@ -18,6 +20,9 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// The value of a secret that the guest may read. The error is for the guest.
     async fn secret(&self, origin: &Origin, name: &str) -> Result<String, String>;
+
+    /// All that can be read, by name: they stay out of recordings.
+    async fn all(&self) -> Vec<(String, Secret)>;
 }
 
 /// The secrets of one attempt.
@@ -42,6 +47,19 @@ impl Exposed {
         if self.context.is_trial() {
             return Err(NO_MESSAGE.to_owned());
         }
-        self.provider.secret(&self.context.origin, name).await
+        let context = &self.context;
+        let Some(track) = &context.track else {
+            return self.provider.secret(&context.origin, name).await;
+        };
+        // Its name is recorded, and that there was an answer.
+        let mut value = String::new();
+        let live = async {
+            value = self.provider.secret(&context.origin, name).await?;
+            Ok::<_, String>(())
+        };
+        context
+            .answer(|| recorded::ask("secret", name), live)
+            .await?;
+        Ok(track.secret(name, value))
     }
 }

@@ -73,11 +73,8 @@ impl Secrets {
 
     /// The values of all that can be read.
     pub(in crate::grants) async fn values(&self) -> Vec<Secret> {
-        let mut values = Vec::with_capacity(self.entries.len());
-        for entry in self.entries.values() {
-            values.extend(entry.read().await.ok());
-        }
-        values
+        let all = self.all().await.into_iter();
+        all.map(|(_, value)| value).collect()
     }
 
     /// The value, for the host.
@@ -110,6 +107,14 @@ impl Provider for Secrets {
             )),
         };
         self.entries.iter().filter_map(problem).collect()
+    }
+
+    async fn all(&self) -> Vec<(String, Secret)> {
+        let mut all = Vec::with_capacity(self.entries.len());
+        for (name, entry) in &self.entries {
+            all.extend(entry.read().await.ok().map(|value| (name.clone(), value)));
+        }
+        all
     }
 
     async fn secret(&self, origin: &Origin, name: &str) -> Result<String, String> {

@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 
 use crate::delivery::declared::declared;
 use crate::grants::context::{Context, Origin};
+use crate::grants::recorded;
 use crate::grants::steps;
+use crate::wire::recording::Track;
 
 declared! {
     /// Why a name has no address for the guest.
@@ -23,6 +25,15 @@ declared! {
         Unknown = "unknown",
         /// The time was over.
         Timeout = "timeout",
+    }
+}
+
+impl LookupError {
+    /// The one with this label.
+    fn of(label: &str) -> Self {
+        let known = Self::ALL.into_iter();
+        let mut found = known.filter(|error| error.label() == label);
+        found.next().unwrap_or(Self::Unknown)
     }
 }
 
@@ -88,12 +99,17 @@ impl Lookups {
     async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, LookupError> {
         let context = &self.context;
         let ending = context.ending();
-        let resolving = self.provider.resolve(&context.origin, name);
+        let resolving = async {
+            let found = self.provider.resolve(&context.origin, name).await;
+            found.map_err(|error| error.label().to_owned())
+        };
+        let asked = || recorded::ask("lookup", name);
+        let resolving = context.answer(asked, resolving);
         let recording = context.record(|| steps::of_lookup(name));
         let found = tokio::select! {
             biased;
             () = ending => Err(LookupError::Timeout),
-            found = resolving => found,
+            found = resolving => found.map_err(|label: String| LookupError::of(&label)),
         };
         if let Some(recording) = recording {
             let error = found.as_ref().err().copied();
@@ -115,9 +131,26 @@ impl Lookups {
 
     /// Whether the guest may connect to this address.
     pub(crate) fn may_connect(&self, address: SocketAddr) -> bool {
-        let granted = || self.provider.may_connect(address);
         let is_known = self.addresses.lock().contains(&address);
-        let allowed = !self.context.is_trial() && (is_known || granted());
+        let live = || !self.context.is_trial() && (is_known || self.provider.may_connect(address));
+        let asked = || recorded::ask("connect", &address.to_string());
+        let allowed = match self.context.track.as_deref() {
+            None => live(),
+            Some(Track::Records(tape)) => {
+                let place = tape.begin(asked());
+                let allowed = live();
+                // Nothing that a connection says is recorded: this call stays without an answer.
+                if !allowed {
+                    tape.answer(place, None, Ok::<_, ()>(allowed));
+                }
+                allowed
+            }
+            // None is opened.
+            Some(Track::Plays(player)) => {
+                player.next(&asked());
+                false
+            }
+        };
         if !allowed {
             self.provider
                 .connection_denied(&self.context.origin, address);

@@ -16,6 +16,8 @@ use wasmtime::component::{Linker, Resource};
 use wasmtime_wasi::I32Exit;
 
 use super::host::Host;
+use crate::delivery::millis::millis;
+use crate::wire::recording::Reading;
 
 /// The version of the interfaces of `hostler:handler`. The linker takes it for older ones of the same
 /// major version, too.
@@ -64,11 +66,13 @@ fn delivery(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     let mut delivery = linker.instance(&format!("hostler:handler/delivery@{VERSION}"))?;
     delivery.func_wrap("deadline-ms", |store: Store<'_>, ()| {
         let deadline = store.data().attempt.deadline;
-        let left = deadline.saturating_duration_since(Instant::now());
-        Ok((u64::try_from(left.as_millis()).unwrap_or(u64::MAX),))
+        let left = || millis(deadline.saturating_duration_since(Instant::now()));
+        Ok((store.data().reading(Reading::Deadline, left),))
     })?;
     delivery.func_wrap("is-cancelled", |store: Store<'_>, ()| {
-        Ok((store.data().attempt.cancelled.load(Ordering::Relaxed),))
+        let cancelled = &store.data().attempt.cancelled;
+        let cancelled = || u64::from(cancelled.load(Ordering::Relaxed));
+        Ok((store.data().reading(Reading::Cancelled, cancelled) != 0,))
     })?;
     delivery.func_wrap("trace-context", |store: Store<'_>, ()| {
         let attempt = &store.data().attempt;

@@ -19,7 +19,7 @@ use crate::delivery::policy::DELAY_MAX;
 use crate::delivery::text::{printable, truncate_utf8};
 
 /// What a handler has answered: `types.outcome` of hostler.
-#[derive(ComponentType, Debug, Eq, Lift, PartialEq)]
+#[derive(Clone, ComponentType, Debug, Eq, Lift, PartialEq)]
 #[component(variant)]
 pub(super) enum Answer {
     #[component(name = "ack")]

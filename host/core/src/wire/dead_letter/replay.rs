@@ -3,14 +3,14 @@
 
 use bytes::Bytes;
 
-use super::{AGAIN, CALLS, CRASHES, FRAMING, HELD, LOG, ONLY_GROUP, REPLAYED, Rewrite};
+use super::{AGAIN, CALLS, CRASHES, FRAMING, HELD, LOG, ONLY_GROUP, RECORDING, REPLAYED, Rewrite};
 use crate::delivery::message::{
     Headers, REDIS_DELIVERY_COUNT, REDIS_IDLE_MS, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT,
 };
 use crate::wire::death::{self, X_DEATH};
 
 /// Headers that describe only the time before the replay. Attempts start again.
-const RESET: [&str; 12] = [
+const RESET: [&str; 13] = [
     RETRY_COUNT,
     RUSTSTREAM_RETRY_COUNT,
     REDIS_DELIVERY_COUNT,
@@ -23,6 +23,7 @@ const RESET: [&str; 12] = [
     FRAMING,
     LOG,
     CALLS,
+    RECORDING,
 ];
 
 /// What a replayed copy says of its replay.
@@ -104,6 +105,7 @@ mod tests {
             evidence: Some(&Evidence {
                 log: Some("what it wrote".into()),
                 calls: Some("{}".into()),
+                recording: None,
             }),
             now_ms: 1000,
             expires_at_ms: None,

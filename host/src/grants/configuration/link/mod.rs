@@ -2,8 +2,6 @@
 
 mod spin;
 
-use std::collections::BTreeMap;
-
 use wasmtime::component::{ComponentType, Linker, Lower};
 
 use crate::grants::configuration::CONFIG;
@@ -23,18 +21,15 @@ enum Error {
 }
 
 pub(in crate::grants) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
-    let values = |store: &Store<'_>| store.data().grants().config.clone();
     spin::link(linker)?;
     for version in CONFIG {
         let mut interface = linker.instance(&format!("wasi:config/store@{version}"))?;
         interface.func_wrap("get", move |store: Store<'_>, (name,): (String,)| {
-            let value = values(&store).and_then(|values| values.now().get(&name).cloned());
-            Ok((Ok::<Option<String>, Error>(value),))
+            Ok((Ok::<_, Error>(store.data().configured(&name)),))
         })?;
         interface.func_wrap("get-all", move |store: Store<'_>, ()| {
-            let all = values(&store).unwrap_or_default();
-            let all: Vec<(String, String)> = BTreeMap::from(all).into_iter().collect();
-            Ok((Ok::<Vec<(String, String)>, Error>(all),))
+            let all: Vec<_> = store.data().all_configured().into_iter().collect();
+            Ok((Ok::<_, Error>(all),))
         })?;
     }
     Ok(())

@@ -36,13 +36,11 @@ pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
     linker
         .instance(&format!("{SPIN_VARIABLES}@{SPIN_VERSION}"))?
         .func_wrap("get", |store: Store<'_>, (name,): (String,)| {
-            let values = store.data().grants().config.as_ref();
-            let value = values.and_then(|values| values.now().get(&name).cloned());
-            Ok((match value {
-                _ if !is_name(&name) => Err(VariableError::InvalidName(name)),
-                Some(value) => Ok(value),
-                None => Err(VariableError::Undefined(name)),
-            },))
+            if !is_name(&name) {
+                return Ok((Err(VariableError::InvalidName(name)),));
+            }
+            let value = store.data().configured(&name);
+            Ok((value.ok_or(VariableError::Undefined(name)),))
         })
 }
 
