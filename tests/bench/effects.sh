@@ -130,6 +130,12 @@ for mode in fresh reuse; do
   pair "5 messages published" 50000 x "publish 5" "$mode" "$costs" "$costs"
   pair "1 key read, 1 key set" 50000 x keys "$mode" "$costs" "$costs"
   pair "1 HTTP request" 20000 x "http http://127.0.0.1:$port/" "$mode" "$costs" "$costs"
+  off="--dead-letter-recording off"
+  pair "5 messages published, dead letters list calls" 50000 "publish 5" "publish 5" "$mode" "$costs $off" "$costs"
+  pair "1 key read, 1 key set, dead letters list calls" 50000 keys keys "$mode" "$costs $off" "$costs"
+  pair "1 HTTP request, dead letters list calls" 20000 "http http://127.0.0.1:$port/" "http http://127.0.0.1:$port/" "$mode" "$costs $off" "$costs"
+  pair "1 HTTP request, all answers recorded" 20000 "http http://127.0.0.1:$port/" "http http://127.0.0.1:$port/" "$mode" "$costs $off" \
+    "$costs --dead-letter-recording full"
   pair "a rule with a journal, no request" 50000 x x "$mode" "$costs" "$recorded"
   pair "1 HTTP request, recorded against not recorded" 20000 "post http://127.0.0.1:$port/" "post http://127.0.0.1:$port/" "$mode" "$costs" "$recorded"
   pair "the same, one message at a time" 5000 "post http://127.0.0.1:$port/" "post http://127.0.0.1:$port/" "$mode" "$costs --concurrency 1" "$recorded --concurrency 1"

@@ -2,6 +2,7 @@
 //!
 //! - [`peek`], [`groups`], [`show`]: read only.
 //! - [`replay`], [`purge`], [`export`]: move, delete, copy out.
+//! - [`debug`]: runs a dead attempt again.
 //! - [`filter`]: the flags that choose entries.
 //! - [`trial`]: the verdicts of another handler on them.
 
@@ -14,6 +15,7 @@ use crate::cli::{Exit, Failure, Flags, Reach, Variables, ask, commands, output};
 use crate::dead_letter::peek::OTHER;
 use crate::dead_letter::{DeadLetters, Entry, Scan};
 
+mod debug;
 mod export;
 mod filter;
 mod groups;
@@ -34,6 +36,7 @@ commands! {
     Peek: peek,
     Groups: groups,
     Show: show,
+    Debug: debug,
     Replay: replay,
     Purge: purge,
     Export: export,

@@ -7,12 +7,14 @@
 //! | [`demo`] | a queue at work, to look at: `hostler demo` |
 //! | [`test`] | runs it against a table of messages: `hostler test` |
 //! | [`bench`] | measures it: `hostler bench` |
+//! | [`again`] | runs a dead attempt again: `hostler dlq debug` |
 //! | [`attempt`] | one attempt without a queue, and its outcome in words |
 //! | [`effects`] | what an attempt would publish and set |
 //! | [`message`], [`text`] | messages from files and tables; foreign text on a line of a terminal |
 //!
 //! This room prints nothing: `cli` parses, calls it, and prints what it returns or reports on the way.
 
+pub mod again;
 pub mod attempt;
 pub mod bench;
 pub mod demo;

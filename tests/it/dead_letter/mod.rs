@@ -3,6 +3,7 @@
 mod dlq_api;
 mod dlq_calls;
 mod dlq_commands;
+mod dlq_debug;
 mod dlq_docs;
 mod dlq_filters;
 mod dlq_guard;

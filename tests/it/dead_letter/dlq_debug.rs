@@ -1,0 +1,319 @@
+//! A dead attempt runs again offline, with every answer of the host that its dead letter has. On streams and on reliable
+//! lists.
+
+use std::path::{Path, PathBuf};
+
+use hostler::wire::dead_letter::RECORDING;
+use hostler_tests::command::{Ended, run};
+use hostler_tests::guests::{guest, guest_module, handler, marked};
+use hostler_tests::web::Web;
+use serde_json::{Value, json};
+
+use crate::dead_letter::dlq_scene::{Kind, Scene, on_both};
+use crate::grants::outbound_scene::{rule, url};
+
+on_both! {
+    a_dead_attempt_runs_again_offline_and_ends_in_the_same_way
+    a_corrected_handler_runs_against_the_recorded_answers
+    a_call_that_is_not_recorded_leaves_the_verdict_open
+    no_secret_is_in_a_recording
+    a_recording_is_cut_where_it_is_full_and_says_so
+}
+
+/// What all handlers of these tests need.
+const NEEDED: &str = "[grant.secret]\nneeded = { variable = \"NEEDED\", expose = true }\n";
+
+/// The file of the queue, with these settings.
+fn config(scene: &Scene, more: &str) -> PathBuf {
+    let config = scene.server.dir().join("orders.toml");
+    let text = format!("[dead_letter]\nrecording = \"full\"\n{more}");
+    std::fs::write(&config, text).unwrap();
+    config
+}
+
+/// Handle these messages, once each, with this handler.
+async fn die(scene: &Scene, handler: &Path, config: &Path, bodies: &[&str]) {
+    for body in bodies {
+        scene.send(body).await;
+    }
+    let host = scene
+        .binary()
+        .flag("handler", &handler.display().to_string())
+        .flag("config", &config.display().to_string())
+        .flag("max-deliveries", "1")
+        .variable("NEEDED", "planted-needed");
+    host.finish().await;
+}
+
+fn debug(scene: &Scene, config: &Path, id: &str, handler: &Path) -> Ended {
+    let (config, handler) = (config.to_str().unwrap(), handler.to_str().unwrap());
+    let flags = [id, "--config", config, "--handler", handler, "--json"];
+    scene.dlq("debug", &flags)
+}
+
+fn entries(scene: &Scene) -> Vec<Value> {
+    let peek = scene.dlq("peek", &["--json", "--limit", "100"]);
+    let json = peek.ok().json();
+    json["entries"].as_array().unwrap().clone()
+}
+
+/// The ids of the dead letters.
+fn ids(scene: &Scene) -> Vec<String> {
+    let entries = entries(scene);
+    let id = |entry: &Value| entry["id"].as_str().unwrap().to_owned();
+    entries.iter().map(id).collect()
+}
+
+/// A dead letter without its recording has no answer of this.
+fn verdict(ended: &Ended) -> Value {
+    ended.json()["verdict"].clone()
+}
+
+async fn a_dead_attempt_runs_again_offline_and_ends_in_the_same_way(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let web = Web::start().await;
+    let config = config(&scene, &format!("{}{NEEDED}", rule(&web, "")));
+    let outbound = guest("outbound");
+    let call = format!("send:POST|{}|b=x", url(&web, "/size/2000"));
+    let bodies = [
+        format!("{call}+random:100000+clock"),
+        format!("{call}+fetch:GET|{}|h=a=b", url(&web, "/status/422")),
+        format!("deadline+{call}"),
+        "echo".to_owned(),
+        format!("wasi:GET|http|api.test:{}|/echo", web.port()),
+        format!("text:said+{call}+trap"),
+        "panic".to_owned(),
+        "recurse:10000000".to_owned(),
+        "grow:1000+trap".to_owned(),
+        "exit:3".to_owned(),
+        "fetch:GET|http://elsewhere.test/".to_owned(),
+        format!("fetch:GET|{}", url(&web, "/cut")),
+        "nack".to_owned(),
+    ];
+    let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
+    die(&scene, &outbound, &config, &bodies).await;
+    let asked = web.seen().len();
+    drop(web);
+    let ids = ids(&scene);
+    assert_eq!(ids.len(), bodies.len());
+    for id in &ids {
+        let again = debug(&scene, &config, id, &outbound).ok();
+        assert_eq!(verdict(&again), "same", "{again:?}");
+        let json = again.json();
+        assert_eq!(json["recorded"], json["now"]);
+    }
+    assert!(asked > 5, "{asked}");
+
+    // Without Redis, by a colleague.
+    let entries = entries(&scene);
+    let says = |entry: &&Value| entry["body"].as_str().unwrap().starts_with("text:said");
+    let said = entries.iter().find(says).unwrap()["id"].as_str().unwrap();
+    let file = scene.server.dir().join("dead.jsonl");
+    let exported = scene.dlq("export", &[]).ok().stdout;
+    std::fs::write(&file, exported).unwrap();
+    let text = run([
+        "dlq",
+        "debug",
+        "any",
+        said,
+        "--from",
+        file.to_str().unwrap(),
+        "--handler",
+        outbound.to_str().unwrap(),
+        "--config",
+        config.to_str().unwrap(),
+    ]);
+    let text = text.ok().stdout;
+    for part in [
+        "the same again",
+        "POST http://api.test",
+        "stdout | said",
+        "fault (trap)",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // A replayed message has none.
+    scene.dlq("replay", &[]).ok();
+    let back = scene.all(scene.key()).await.pop().unwrap();
+    assert!(back.headers.find(RECORDING).is_none(), "{back:?}");
+}
+
+async fn a_corrected_handler_runs_against_the_recorded_answers(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let web = Web::start().await;
+    let config = config(&scene, &format!("{}{NEEDED}", rule(&web, "")));
+    let body = format!("send:GET|{}+trap", url(&web, "/ok"));
+    die(&scene, &guest("outbound"), &config, &[&body]).await;
+    let [id] = &*ids(&scene) else {
+        panic!("one dead letter")
+    };
+    let fixed = debug(&scene, &config, id, &guest("ack")).ok();
+    assert_eq!(verdict(&fixed), "passes");
+    // The same behaviour in another component.
+    let other = scene.server.dir().join("other.wasm");
+    let bytes = std::fs::read(guest("outbound")).unwrap();
+    std::fs::write(&other, marked(&bytes, 7)).unwrap();
+    let failing = debug(&scene, &config, id, &other);
+    assert_eq!((failing.code, verdict(&failing)), (1, json!("fails")));
+    assert!(failing.json()["why"][0].as_str().unwrap().contains("trap"));
+    assert_eq!(web.seen().len(), 1, "nothing is sent again");
+}
+
+async fn a_call_that_is_not_recorded_leaves_the_verdict_open(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let web = Web::start().await;
+    let config = config(&scene, &format!("{}{NEEDED}", rule(&web, "")));
+    let body = format!(
+        "send:GET|{}+fetch:GET|{}",
+        url(&web, "/ok"),
+        url(&web, "/ok/2")
+    );
+    die(&scene, &guest("outbound"), &config, &[&body]).await;
+    let [id] = &*ids(&scene) else {
+        panic!("one dead letter")
+    };
+    let exported = scene.dlq("export", &[]).ok().stdout;
+    let file = scene.server.dir().join("dead.jsonl");
+    let path = format!("{}/ok/2", url(&web, ""));
+    let (before, planted) = (format!("GET {path}\\\""), format!("GET {path}x\\\""));
+    assert!(exported.contains(&before), "{exported}");
+    std::fs::write(&file, exported.replace(&before, &planted)).unwrap();
+    let flags = |more: &[&str]| {
+        let file = file.to_str().unwrap();
+        let outbound = guest("outbound");
+        let mut words = vec!["dlq", "debug", "any", id, "--from", file];
+        words.extend(["--handler", outbound.to_str().unwrap()]);
+        words.extend(["--config", config.to_str().unwrap()]);
+        words.extend(more);
+        run(words)
+    };
+    let again = flags(&["--json"]);
+    let why = again.json()["why"].to_string();
+    assert_ne!(verdict(&again), "same");
+    assert!(
+        why.contains(&format!("call 2 is `GET {path}`, and was `GET {path}x`")),
+        "{why}"
+    );
+    assert_eq!(again.code, 1, "{again:?}");
+}
+
+async fn no_secret_is_in_a_recording(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let web = Web::start().await;
+    let rule = rule(&web, "headers.authorization = \"Bearer ${secret:hidden}\"");
+    let secrets = format!("{NEEDED}hidden = {{ variable = \"NEEDED\" }}\n");
+    let config = config(&scene, &format!("{rule}{secrets}"));
+    // The server says what it was told.
+    let echo = format!("send:GET|{}+trap", url(&web, "/echo"));
+    die(
+        &scene,
+        &guest("outbound"),
+        &config,
+        &[&echo, "secret:needed"],
+    )
+    .await;
+    let told = &web.seen()[0];
+    assert_eq!(told.header("authorization"), Some("Bearer planted-needed"));
+    let dead = scene.dead().await;
+    for dead in &dead {
+        let recording = dead.header(RECORDING);
+        assert!(recording.contains("hidden-secret-"), "{recording}");
+        assert!(!recording.contains("planted"), "{recording}");
+    }
+    for id in ids(&scene) {
+        let again = debug(&scene, &config, &id, &guest("outbound"));
+        assert!(!again.stdout.contains("planted"), "{again:?}");
+        assert_eq!(verdict(&again.ok()), "same");
+    }
+}
+
+async fn a_recording_is_cut_where_it_is_full_and_says_so(kind: Kind) {
+    let scene = Scene::new(kind).await;
+    let web = Web::start().await;
+    let limits = "response_max = \"8MiB\"";
+    let grants = format!(
+        "timeout = \"60s\"\n[limit]\nrequests = 5000\n{}{NEEDED}",
+        rule(&web, limits)
+    );
+    let config = scene.server.dir().join("orders.toml");
+    std::fs::write(&config, grants + "[dead_letter]\nrecording = \"full\"\n").unwrap();
+    let many = format!("flood:1000|GET|{}", url(&web, "/ok"));
+    let large = format!(
+        "send:GET|{}+fetch:GET|{}",
+        url(&web, "/size/4000000"),
+        url(&web, "/ok")
+    );
+    die(&scene, &guest("outbound"), &config, &[&many, &large]).await;
+    for dead in scene.dead().await {
+        let recording = dead.header(RECORDING);
+        assert!(recording.len() <= 256 << 10, "{}", recording.len());
+        let recording: Value = serde_json::from_str(recording).unwrap();
+        assert!(recording["left_out"].as_u64().unwrap() > 0, "{recording}");
+    }
+    for id in ids(&scene) {
+        let again = debug(&scene, &config, &id, &guest("outbound"));
+        assert_eq!((again.code, verdict(&again)), (2, json!("cannot tell")));
+        let why = again.json()["why"].to_string();
+        assert!(why.contains("the recording is cut"), "{why}");
+    }
+}
+
+/// The guests, each with a message that fails in it, and the settings that it needs.
+fn kinds() -> Vec<(PathBuf, String, &'static str)> {
+    let config = "[grant.config]\nname = \"value\"\n";
+    let keys = "[grant.key-value]\nprefix = \"{orders}:kv:\"\n[grant.publish]\nx = \"stream:x\"\n";
+    vec![
+        (guest("scripted"), "random:9+trap".to_owned(), ""),
+        (guest("batch"), "text:a+panic".to_owned(), ""),
+        (guest("configured"), "config:name".to_owned(), config),
+        (guest("keyed"), "increment:a:5".to_owned(), keys),
+        (guest("keyed"), "quiet:get:a+trap".to_owned(), keys),
+        (
+            guest("program"),
+            "random:9+variable:HOSTLER_MESSAGE_ID+trap".to_owned(),
+            "",
+        ),
+        (guest_module("program"), "random:9+exit:65".to_owned(), ""),
+        (
+            guest("foreign-spin"),
+            "trap".to_owned(),
+            "[grant.config]\na = \"b\"\n[grant.key-value]\nprefix = \"{orders}:kv:\"\n",
+        ),
+        (
+            guest("foreign-wasmcloud"),
+            "config:name+trap".to_owned(),
+            "[grant.config]\nname = \"value\"\n[grant.publish]\nx = \"stream:x\"\n",
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn handlers_of_every_kind_run_again() {
+    for (handler, body, grants) in kinds() {
+        let scene = Scene::new(Kind::Stream).await;
+        let config = config(&scene, grants);
+        die(&scene, &handler, &config, &[&body]).await;
+        let ids = ids(&scene);
+        let [id] = &*ids else {
+            panic!("{}: {ids:?}", handler.display())
+        };
+        let again = debug(&scene, &config, id, &handler);
+        assert_eq!(verdict(&again), "same", "{}: {again:?}", handler.display());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_without_a_recording_says_how_to_get_one() {
+    let scene = Scene::new(Kind::Stream).await;
+    let config = scene.server.dir().join("orders.toml");
+    std::fs::write(&config, "").unwrap();
+    let trap = scene.server.dir().join("trap.wasm");
+    std::fs::write(&trap, handler("", "unreachable")).unwrap();
+    die(&scene, &trap, &config, &["x"]).await;
+    let refused = debug(&scene, &config, &ids(&scene)[0], &trap);
+    assert_eq!(refused.code, 64);
+    assert!(
+        refused.stderr.contains("recording = \"full\""),
+        "{refused:?}"
+    );
+}
