@@ -151,7 +151,11 @@ fn remark(found: &Found) -> String {
         return format!("on {}", one_line(host));
     }
     if let Some(due) = found.due_ms {
-        return format!("due {}", time(due));
+        let why = match found.is_reserved {
+            true => ": its limit reserves that start",
+            false => "",
+        };
+        return format!("due {}{why}", time(due));
     }
     match (&found.reason, &found.detail) {
         (Some(reason), Some(detail)) => format!("{}: {}", one_line(reason), short(detail)),

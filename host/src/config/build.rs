@@ -58,6 +58,7 @@ impl Collected {
             dedup,
             journal,
             schedules,
+            limits: self.limits(),
             reply_keep: self.or_default(&reply::KEEP),
             outlets: Arc::new(self.value(&grants::PUBLISH).unwrap_or_default()),
             outbox: outbox::Rules {

@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
 
 use crate::config::choices::{BreakAt, Codec, Digest};
 use crate::config::collect::Collected;
+use crate::config::limits::LimitRule;
 use crate::config::reach::{read_headers, read_token};
 use crate::config::setting::{Definition, Kind, Kinds};
 use crate::config::settings::{
-    self, dead_letters, dedup, failures, grants, handler, hold, process, queue, reply, schedule,
-    swap, telemetry,
+    self, dead_letters, dedup, failures, flow, grants, handler, hold, process, queue, reply,
+    schedule, swap, telemetry,
 };
 use crate::config::{Dashboard, DeadLetter, Handler, Process, QueueKind, Reliable, Swap};
 use crate::delivery::attempt::DeliveryLimit;
@@ -24,6 +26,7 @@ use crate::outgoing::dedup::Dedup;
 use crate::publish::{Channel, Destination, List, Stream};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
 use crate::queue::journal;
+use crate::queue::limits::Limit;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::Retention;
@@ -401,6 +404,12 @@ impl Collected {
             header: header.map(|header: String| header.to_lowercase()),
             max_ids: self.or_default::<NonZeroU64>(&dedup::DEDUP_MAX_IDS).get(),
         })
+    }
+
+    /// The limits of starts.
+    pub(super) fn limits(&mut self) -> Arc<[Limit]> {
+        let rules: Vec<LimitRule> = self.value(&flow::LIMITS).unwrap_or_default();
+        rules.iter().map(LimitRule::limit).collect()
     }
 
     /// The schedules of the queue.

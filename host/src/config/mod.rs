@@ -36,6 +36,7 @@ use crate::outgoing::{Outlets, outbox};
 use crate::queue::dead_letter_queue::{OnFull, Routes};
 use crate::queue::journal;
 use crate::queue::kind::Place;
+use crate::queue::limits::Limit;
 use crate::queue::list::Recovery;
 use crate::queue::pubsub::{Buffer, Subscription};
 use crate::queue::stream::{GroupStart, Retention};
@@ -61,6 +62,7 @@ mod commented;
 mod data_loss;
 mod file;
 mod file_schema;
+pub mod limits;
 mod problem;
 mod program;
 mod queue;
@@ -126,6 +128,8 @@ pub struct Config {
     pub journal: Option<journal::Rules>,
     /// The schedules of the queue.
     pub schedules: Vec<ScheduleRule>,
+    /// How many messages may start in a time.
+    pub limits: Arc<[Limit]>,
     /// How long answers to producers are kept.
     pub reply_keep: Duration,
     /// What follows an outcome.

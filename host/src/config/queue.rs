@@ -90,6 +90,7 @@ impl Config {
                 dead_letter,
                 max_length: self.max_length.map(NonZeroU64::get),
                 retention: self.retention,
+                limits: Arc::clone(&self.limits),
                 decoding: wire::stream::Options {
                     body_field: self.body_field.clone().into(),
                     missing_body: self.missing_body,
@@ -117,6 +118,7 @@ impl Config {
                 max_length: self.max_length.map(NonZeroU64::get),
                 ttl: self.ttl,
                 accounting: self.policy.limit.accounting,
+                limits: Arc::clone(&self.limits),
                 held_max,
             }),
             QueueKind::List {

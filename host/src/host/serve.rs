@@ -301,7 +301,8 @@ impl Host<'_> {
             self.attempts,
         )
         .showing(self.status);
-        let ended = drive(driver, control, commands, stops).await;
+        // Large: it is moved less.
+        let ended = Box::pin(drive(driver, control, commands, stops)).await;
         drained.send_replace(true);
         // Where Redis does not answer, the entry in the list of hosts expires by itself.
         let _ended = tokio::time::timeout(UNLIST_MAX, shown).await.is_ok();

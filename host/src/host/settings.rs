@@ -47,6 +47,7 @@ pub fn loop_settings(config: &Config) -> runtime::Settings {
         breaker: config.swap.breaker,
         on_break: config.swap.on_break,
         journals: config.journal.is_some(),
+        is_limited: !config.limits.is_empty(),
     }
 }
 

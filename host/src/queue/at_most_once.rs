@@ -215,6 +215,7 @@ impl<S: Source> AtMostOnce<S> {
             raw: Raw::Value(value.bytes),
             defect: decoded.defect,
             is_duplicate: false,
+            reserved_ms: None,
             held: Held::default(),
         }
     }

@@ -104,11 +104,13 @@ impl QueueOptions {
             Self::Stream(options) => {
                 options.dead_letter = rules.dead_letter;
                 options.max_length = rules.max_length;
+                options.limits = rules.limits;
             }
             Self::List(options) => {
                 options.dead_letter = rules.dead_letter;
                 options.max_length = rules.max_length;
                 options.ttl = rules.ttl;
+                options.limits = rules.limits;
             }
             Self::SimpleList(_) | Self::PubSub(_) => {}
         }

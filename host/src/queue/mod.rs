@@ -21,6 +21,7 @@ use crate::wire::dead_letter::only_group;
 use crate::wire::decoded::Malformed;
 use crate::wire::entry_id::entry_id;
 use journal::{Increment, Journal, Written};
+use limits::{Admitted, Start};
 
 mod at_least_once;
 pub mod at_most_once;
@@ -32,6 +33,7 @@ pub mod inspect;
 mod interruption;
 pub mod journal;
 pub mod kind;
+pub mod limits;
 pub mod list;
 pub mod pubsub;
 mod requirements;
@@ -67,6 +69,8 @@ pub struct Claim {
     pub defect: Option<Malformed>,
     /// A message with its id was handled already: the gate acknowledges it unrun.
     pub is_duplicate: bool,
+    /// When its limits have reserved its start for, in epoch milliseconds.
+    pub reserved_ms: Option<u64>,
 }
 
 /// A start to record before the handler runs, or a lease to confirm (`write` = `expect`).
@@ -105,6 +109,8 @@ pub struct Settlement {
     pub effects: Option<Arc<Effects>>,
     /// A handler has run the message on this host, charged or not: it keeps its id.
     pub has_run: bool,
+    /// When its limits have reserved its start for, in epoch milliseconds: a hand-back that is due later is due then.
+    pub reserved_ms: Option<u64>,
 }
 
 impl Settlement {
@@ -119,6 +125,7 @@ impl Settlement {
             expires_at_ms: None,
             effects: None,
             has_run: false,
+            reserved_ms: None,
         }
     }
 
@@ -408,6 +415,14 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
         max: usize,
         holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
     ) -> Result<Taken, Error>;
+
+    /// Ask whether these may start, in this order, by the limits of the queue. `may_reserve`: a message whose key is used up
+    /// may reserve its start.
+    ///
+    /// Dies here: the starts are lost for the others, until the rate allows the next ones.
+    async fn admit(&self, starts: &[Start], _may_reserve: bool) -> Result<Vec<Admitted>, Error> {
+        Ok(vec![Admitted::GRANTED; starts.len()])
+    }
 
     /// This host has let go of a delivery that it may still have: [`Queue::take_orphans`] looks for it among the own ones.
     fn let_go(&self) {}

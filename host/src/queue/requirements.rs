@@ -8,6 +8,7 @@ use crate::outgoing::{Outlets, outbox};
 use crate::publish::{Channel, Destination};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::journal;
+use crate::queue::limits;
 use crate::queue::list::ListOptions;
 use crate::queue::pubsub::PubSubOptions;
 use crate::queue::rights::Need;
@@ -391,6 +392,7 @@ pub(super) fn stream(options: &StreamOptions, is_cluster: bool) -> Vec<Need> {
     let group = Some(&*options.group);
     deduplicating(options.dedup.as_ref(), key, group, &mut needs);
     journaling(options.journal, key, &options.group, &mut needs);
+    limits::needs(&options.limits, &mut needs);
     scheduling(options.schedules, key, &mut needs);
     needs
 }
@@ -465,6 +467,7 @@ pub(super) fn list(options: &ListOptions, is_cluster: bool) -> Vec<Need> {
     keeping(options.keys.as_deref(), &mut needs);
     deduplicating(options.dedup.as_ref(), key, None, &mut needs);
     journaling(options.journal, key, "", &mut needs);
+    limits::needs(&options.limits, &mut needs);
     scheduling(options.schedules, key, &mut needs);
     answering(key, &mut needs);
     needs

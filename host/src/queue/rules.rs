@@ -9,6 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::limits::Limit;
 
 /// See the module.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -20,6 +21,8 @@ pub struct Rules {
     /// How long after its first claim a message of a list is worth handling. An entry of a stream says
     /// when it was enqueued, and the gate looks at that.
     pub ttl: Option<Duration>,
+    /// How many messages may start in a time.
+    pub limits: Arc<[Limit]>,
 }
 
 /// The rules in force.

@@ -11,6 +11,8 @@ pub(crate) const JOURNAL_TEXT: &str = include_str!("lua/parts/journal_text.lua")
 pub(crate) const TERMS: &str = include_str!("lua/parts/terms.lua");
 
 scripts! {
+    /// Let messages start, as their limits allow.
+    ADMIT = [ALLOW_OOM, TIME] "admit";
     /// Write the terms of this host, and learn those of all hosts of the queue.
     GO_BY = [ALLOW_OOM, TIME, TERMS] "go_by";
     /// Write the answer to a call into a journal.

@@ -64,6 +64,8 @@ pub struct Found {
     pub idle_ms: Option<u64>,
     /// When it is due, in epoch milliseconds.
     pub due_ms: Option<u64>,
+    /// Its limits have reserved its start for then.
+    pub is_reserved: bool,
     /// Starts charged to it so far.
     pub attempts: Option<u64>,
     /// How often its handler has held it: these starts are not charged.
@@ -236,6 +238,7 @@ impl Search {
             host: None,
             idle_ms: None,
             due_ms: None,
+            is_reserved: false,
             attempts: headers.find_number(RETRY_COUNT),
             holds: 0,
             held_since_ms: None,
@@ -327,12 +330,14 @@ impl Search {
             let mut score = cmd("ZSCORE");
             self.link.call(COMMAND, score.arg(set).arg(entry)).await
         };
-        let (state, due) = match is_parked {
+        let (state, due, is_reserved) = match is_parked {
             true => {
                 let score = score(keys::parked(&queue.queue, group)).await?;
-                (Stage::Delayed, reply::score(COMMAND, &score).ok())
+                let exact = reply::exact_score(COMMAND, &score).ok();
+                let due = reply::score(COMMAND, &score).ok();
+                (Stage::Delayed, due, exact.is_some_and(held::is_reserved))
             }
-            false => (Stage::Held, None),
+            false => (Stage::Held, None, false),
         };
         let journal = keys::journal(&queue.queue, group, entry);
         let journal = self.journal(&journal, carried).await?;
@@ -349,6 +354,7 @@ impl Search {
             found.host = (!is_parked).then_some(consumer);
             found.idle_ms = (!is_parked).then_some(idle);
             found.due_ms = due;
+            found.is_reserved = is_reserved;
             let count = count.saturating_sub(held.count.into());
             found.attempts = Some(count + found.attempts.unwrap_or_default());
             found.held(held);

@@ -32,6 +32,8 @@ pub struct Job {
     pub has_run: bool,
     /// When duplicates were last looked for.
     pub looked: Time,
+    /// When its limits have reserved its start for, in epoch milliseconds, until it may start.
+    pub reserved_ms: Option<u64>,
 }
 
 /// An attempt that did not end in an ack.
@@ -50,6 +52,7 @@ impl Job {
     pub fn new(claim: Claim, expires_at_ms: Option<u64>) -> Self {
         Self {
             expires_at_ms,
+            reserved_ms: claim.reserved_ms,
             claim: Arc::new(claim),
             last: None,
             effects: None,

@@ -77,6 +77,8 @@ pub struct Settings {
     pub on_break: OnBreak,
     /// Whether messages have journals.
     pub journals: bool,
+    /// Whether starts are limited.
+    pub is_limited: bool,
 }
 
 /// Rules that can change while a host runs.
@@ -151,6 +153,7 @@ impl Settings {
             }),
             on_break: OnBreak::default(),
             journals: false,
+            is_limited: false,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tracing::{debug, error, info, warn};
 
 use crate::delivery::ledger::{
-    Closed, Delivery, HaltCause, Key, Note, Origin, SettleAction, TurnedAway,
+    Admission, Closed, Delivery, HaltCause, Key, Note, Origin, SettleAction, TurnedAway,
 };
 use crate::delivery::message::Message;
 use crate::delivery::millis::millis;
@@ -15,6 +15,7 @@ use crate::delivery::policy::{Disposition, Policy, Reason, Rejection};
 use crate::delivery::reply;
 use crate::delivery::text::printable;
 use crate::delivery::trace::Trace;
+use crate::queue::limits::{Admitted, WAITING_MAX};
 use crate::queue::{
     Contact, Guarantee, Maintenance, Observation, Relayed, Repair, Repaired, Reply, Taken,
 };
@@ -234,8 +235,8 @@ impl Reporter {
                     "held: its start is not charged"
                 );
             }
-            Closed::Settled(SettleAction::HandBack { .. }) => {
-                debug!(message_id = id(), "handed back")
+            Closed::Settled(SettleAction::HandBack { after, .. }) => {
+                debug!(message_id = id(), delay_ms = millis(after), "handed back")
             }
             Closed::Settled(SettleAction::Leave { .. }) => {
                 debug!(message_id = id(), "left for another host")
@@ -306,6 +307,30 @@ impl Reporter {
                 job,
                 "another host has taken it over",
             ),
+        }
+    }
+
+    /// These asked whether they may start, by the limits of the queue.
+    pub(super) fn admitted(&self, admitted: &[(Key, Admitted)]) {
+        for (_, admitted) in admitted {
+            let (false, Some(limit)) = (
+                admitted.admission == Admission::Granted,
+                admitted.limit.as_deref(),
+            ) else {
+                continue;
+            };
+            self.metrics.limited.inc();
+            if let Some(key) = &admitted.key
+                && let Some(others) = self.pass("limited in order")
+            {
+                warn!(
+                    limit,
+                    key = printable(key),
+                    others,
+                    waiting_max = WAITING_MAX,
+                    "so many messages wait that the queue is first in, first out: this key stops it"
+                );
+            }
         }
     }
 

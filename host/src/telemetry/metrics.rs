@@ -247,6 +247,9 @@ metrics! {
     /// Holds that a handler asked for and did not get: too many, too long, or after effects. These attempts are charged.
     pub holds_refused: Counter;
 
+    /// Times that a message asked to start and had to wait, because of a limit.
+    pub limited: Counter;
+
     /// Handlers swapped in.
     pub swaps: Counter;
     /// New versions that were refused, by the step of their verification.

@@ -17,6 +17,7 @@ mod queue_contract;
 mod queue_faults;
 mod queue_hold;
 mod queue_journal;
+mod queue_limits;
 mod queue_lost_replies;
 pub(crate) mod queue_scene;
 mod queue_startup;

@@ -116,7 +116,9 @@ async fn a_zombie_holds_nothing() {
     let late = host.settle(&[settlement(&claims[0], 1, hold(1, 1))]).await;
     assert_eq!(late.unwrap(), [Reply::Stolen]);
     // Handed back unstarted, it has the count that the zombie knows: it is parked, and that is no hold.
-    settled(&other, &taken[0], 1, SettleAction::HandBack { keep: 1 }).await;
+    let after = Duration::ZERO;
+    let back = SettleAction::HandBack { keep: 1, after };
+    settled(&other, &taken[0], 1, back).await;
     let late = host.settle(&[settlement(&claims[0], 1, hold(1, 1))]).await;
     assert_eq!(late.unwrap(), [Reply::Done]);
     scene.assert_absent(&[HELD]).await;

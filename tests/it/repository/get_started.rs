@@ -16,7 +16,7 @@ use hostler_tests::redis::RedisOptions;
 use crate::cli::cli_new::repository;
 
 /// The pages, in the order in which they are read.
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 11] = [
     "README.md",
     "docs/start/install.md",
     "docs/start/first-handler.md",
@@ -26,6 +26,8 @@ const PAGES: [&str; 9] = [
     "docs/do/ship-a-version.md",
     "docs/do/why-it-died.md",
     "docs/do/move.md",
+    "docs/do/limit-calls.md",
+    "docs/do/limit-a-tenant.md",
 ];
 
 /// The runs that need a package or other tools: `packaging/test` has a file for each.
@@ -232,7 +234,8 @@ fn one_was_dropped(printed: &str) {
 #[test]
 fn every_block_is_run_by_some_test() {
     let here = [
-        "charge", "died", "go", "readme", "redis", "rust", "shell", "ship", "spin",
+        "charge", "died", "go", "limit", "readme", "redis", "rust", "shell", "ship", "spin",
+        "tenant",
     ];
     let known: BTreeSet<String> = here
         .iter()
@@ -307,6 +310,16 @@ fn a_death_is_explained_and_cured_as_the_page_says() {
         component(work, "orders_handler.wasm", "handler.wasm");
         component(work, "ack.wasm", "fixed.wasm");
     });
+}
+
+#[test]
+fn calls_and_tenants_are_limited_as_the_pages_say() {
+    for (run, acked) in [("limit", 3), ("tenant", 4)] {
+        let printed = follow(run, &[], |work| {
+            component(work, "orders_handler.wasm", "handler.wasm");
+        });
+        assert!(printed.contains(&format!("\"acked\":{acked}")), "{printed}");
+    }
 }
 
 #[test]

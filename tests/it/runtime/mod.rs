@@ -8,6 +8,7 @@ mod e2e_drain;
 mod e2e_group;
 mod e2e_hold;
 mod e2e_lease;
+mod e2e_limit;
 mod e2e_load;
 mod e2e_log;
 mod e2e_outcomes;

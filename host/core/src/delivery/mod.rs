@@ -11,6 +11,7 @@
 //! - [`policy`]: [`policy::decide`], which turns an outcome into a disposition.
 //! - [`backoff`]: how long something that failed waits.
 //! - [`effect`]: what an attempt publishes and writes with its acknowledgement.
+//! - [`flow`]: how many messages may start in a time.
 //! - [`hold`]: messages that come again later, uncharged.
 //! - [`journal`]: the recorded answers to calls of a message.
 //! - [`key_value`]: the keys of a handler.
@@ -29,6 +30,7 @@ pub mod death;
 pub mod declared;
 pub mod effect;
 pub mod evidence;
+pub mod flow;
 pub mod hold;
 pub mod journal;
 pub mod key_value;

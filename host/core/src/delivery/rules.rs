@@ -105,6 +105,8 @@ pub(crate) enum Rule {
     /// 37: a delivery that a host takes from another is noted, so that the other does not bring it back (`orphans.lua`).
     #[cfg(test)]
     TakeoversAreNoted,
+    /// 39: where starts are limited, each one is admitted first.
+    StartsAreAdmitted,
     /// 30: when attempts become slow, messages that a host does not start soon go back.
     ExcessGoesBack,
     /// 19: deliveries that were parked in an earlier group are parked again.

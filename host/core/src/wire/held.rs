@@ -16,6 +16,12 @@ pub fn of_score(score: f64) -> Held {
     }
 }
 
+/// Whether the score of a parked delivery says that its limits have reserved its start for then: half a step less than the count
+/// that is its fraction.
+pub fn is_reserved(score: f64) -> bool {
+    (score.fract() * 4096.0).round() % 2.0 == 1.0
+}
+
 /// From the value of a header: both numbers. Anything else is no hold.
 pub fn of_header(value: &str) -> Held {
     let parsed = value.split_once(' ').and_then(|(count, since_ms)| {

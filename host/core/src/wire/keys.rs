@@ -197,6 +197,15 @@ pub fn done(key: &str, group: Option<&str>, stretch: u64) -> String {
 /// The hash of the policies for all queues that match a pattern.
 pub const POLICIES: &str = "hostler:policies";
 
+/// What a limit of starts has allowed, of all messages or of those with a key. Queues share it, and a message takes from all
+/// of its limits at once: so all are in one slot, which is that of no queue.
+pub fn limit(name: &str, key: Option<&str>) -> String {
+    match key {
+        None => format!("{{hostler:limits}}:{name}"),
+        Some(key) => format!("{{hostler:limits}}:{name}:{key}"),
+    }
+}
+
 /// The sorted set of the queues that hosts serve.
 pub const QUEUES: &str = "hostler:queues";
 

@@ -9,6 +9,7 @@ pub(super) mod dead_letters;
 pub(super) mod dedup;
 pub(super) mod development;
 pub(super) mod failures;
+pub(super) mod flow;
 pub(super) mod grants;
 pub(super) mod handler;
 pub(super) mod hold;
@@ -55,7 +56,7 @@ macro_rules! section {
 use section;
 
 /// Every setting.
-pub static SECTIONS: [&Section; 17] = [
+pub static SECTIONS: [&Section; 18] = [
     &server::SECTION,
     &queue::SECTION,
     &handler::SECTION,
@@ -63,6 +64,7 @@ pub static SECTIONS: [&Section; 17] = [
     &swap::SECTION,
     &failures::SECTION,
     &hold::SECTION,
+    &flow::SECTION,
     &reply::SECTION,
     &schedule::SECTION,
     &dead_letters::SECTION,

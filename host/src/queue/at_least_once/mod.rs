@@ -25,6 +25,7 @@ use crate::queue::cancels::Cancels;
 use crate::queue::dead_letter_queue::DeadLetterQueue;
 use crate::queue::due::Due;
 use crate::queue::interruption::Interruption;
+use crate::queue::limits::{self, Admitted, Start};
 use crate::queue::rules::ActiveRules;
 use crate::queue::{
     Claim, Contact, Maintenance, Observation, Reply, Rules, SettleAction, Settlement, Sweep,
@@ -161,6 +162,21 @@ impl Base {
             outbox_oldest: oldest.map(Duration::from_millis),
             ..seen
         })
+    }
+
+    /// Ask whether these may start.
+    pub(super) async fn admit(
+        &self,
+        starts: &[Start],
+        may_reserve: bool,
+    ) -> Result<Vec<Admitted>, Error> {
+        let limits = Arc::clone(&self.rules.now().limits);
+        limits::admit(&self.commands, &limits, starts, may_reserve).await
+    }
+
+    /// Whether starts are limited, for scripts.
+    pub(super) fn limits_starts(&self) -> u8 {
+        u8::from(!self.rules.now().limits.is_empty())
     }
 
     pub(super) fn finds_duplicates(&self) -> bool {

@@ -10,6 +10,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::{AtLeastOnce, settle};
 use crate::delivery::policy::{Reason, Rejection};
@@ -189,7 +190,10 @@ fn handed_back(settlement: &Settlement) -> Settlement {
         Origin::Returned | Origin::Orphan { .. } => settlement.count,
     };
     Settlement {
-        action: SettleAction::HandBack { keep },
+        action: SettleAction::HandBack {
+            keep,
+            after: Duration::ZERO,
+        },
         ..settlement.clone()
     }
 }

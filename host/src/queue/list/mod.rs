@@ -18,6 +18,7 @@ use super::at_least_once::{self, AtLeastOnce, Base, Destination, Terms};
 use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::DeadLetterQueue;
 use super::journal::{self, Increment, Journal, Journals, Written as Noted};
+use super::limits::{Admitted, Start};
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Relayed, Repair, Repaired,
     Reply, Rules, SettleAction, Settlement, Sweep, Taken, inspect,
@@ -315,6 +316,14 @@ impl ListQueue {
         let (keep, after) = settlement.action.parking().unwrap_or_default();
         let back = match settlement.action {
             SettleAction::Hold { attempt, .. } => self.values.held(claim, attempt)?,
+            SettleAction::HandBack { .. } if !after.is_zero() => {
+                if let (Some(start), Some(written)) =
+                    (settlement.reserved_ms, self.values.put_off(claim)?)
+                {
+                    return Ok((format!("+{start}"), written));
+                }
+                self.values.back(claim, keep, has_run)?
+            }
             // The mark of a suspect is in its value: it may go back.
             SettleAction::Leave { .. } => match self.values.back(claim, 0, has_run)? {
                 Back::Unchanged(written) | Back::Charged(written) => Back::Unchanged(written),
@@ -376,14 +385,19 @@ impl ListQueue {
             .arg(reserved.first())
             .arg(max)
             .arg(bytes)
-            .arg(self.recovery_ttl());
+            .arg(self.recovery_ttl())
+            .arg(self.base.limits_starts());
         let sent = Instant::now();
         let reply = self.answer(self.base.commands.run(script, &call).await);
         let reply = reply.map_err(|error| error.among(&[&keys.delayed, &keys.retry]))?;
-        let [evicted, claims, wait] = reply::tuple(script.name(), reply)?;
+        let [evicted, claims, wait, starts] = reply::tuple(script.name(), reply)?;
         self.note_eviction(script, &evicted)?;
         let wait = reply::integer(script.name(), &wait)?;
-        let claims = self.claims(script, claims)?;
+        let mut claims = self.claims(script, claims)?;
+        for (claim, start) in claims.iter_mut().zip(reply::array(script.name(), starts)?) {
+            let start = reply::count(script.name(), &start)?;
+            claim.reserved_ms = Some(start).filter(|start| *start > 0);
+        }
         self.base.bounds.answered(&claims, sent.elapsed());
         reserved.answered();
         Ok(Taken {
@@ -490,6 +504,10 @@ impl Queue for ListQueue {
                 return Ok(taken);
             }
         }
+    }
+
+    async fn admit(&self, starts: &[Start], may_reserve: bool) -> Result<Vec<Admitted>, Error> {
+        self.base.admit(starts, may_reserve).await
     }
 
     fn let_go(&self) {

@@ -9,6 +9,7 @@ use crate::outgoing::{Outlets, outbox};
 use crate::queue::at_least_once::REPLY_KEEP;
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::limits::Limit;
 use crate::queue::{Rules, journal};
 use crate::wire::list::Framing;
 
@@ -49,6 +50,8 @@ pub struct ListOptions {
     pub ttl: Option<Duration>,
     /// How starts are counted.
     pub accounting: Accounting,
+    /// How many messages may start in a time.
+    pub limits: Arc<[Limit]>,
     /// The most bytes of messages that this host holds: [`held_max`].
     pub held_max: usize,
 }
@@ -69,6 +72,7 @@ impl ListOptions {
             dead_letter: self.dead_letter.clone(),
             max_length: self.max_length,
             ttl: self.ttl,
+            limits: Arc::clone(&self.limits),
         }
     }
 
@@ -91,6 +95,7 @@ impl ListOptions {
             max_length: None,
             ttl: None,
             accounting: Accounting::default(),
+            limits: Arc::default(),
             held_max: held_max(HANDLED),
         }
     }

@@ -140,6 +140,7 @@ impl Values {
             raw: Raw::Value(value),
             defect: decoded.defect,
             is_duplicate: false,
+            reserved_ms: None,
             held,
         }
     }
@@ -210,6 +211,14 @@ impl Values {
             Some(written) => Ok(Back::Charged(written)),
             None => Ok(Back::Unchanged(self.unchanged(token, claim)?)),
         }
+    }
+
+    /// A delivery that waits for the start that its limits have reserved for it: framed, as all delayed values are. `None` if
+    /// it is malformed.
+    pub(super) fn put_off(&self, claim: &Claim) -> Result<Option<Written>, frame::Error> {
+        let counts = (self.starts_before(claim), None);
+        let expires = claim.expires_at_ms;
+        self.write(Token::of(claim.id), value_of(claim), counts, 0, expires)
     }
 
     /// A value that is taken over from another instance; `recorded` = starts charged to it there, if

@@ -102,7 +102,8 @@ impl StreamQueue {
             bounds.read_by_script();
             let back = |id: &Bytes| {
                 let unread = self.decode(COMMAND, id, 1, Origin::Fresh, Vec::new())?;
-                let action = SettleAction::HandBack { keep: 0 };
+                let after = Duration::ZERO;
+                let action = SettleAction::HandBack { keep: 0, after };
                 Ok(Settlement::new(Arc::new(unread), 1, action))
             };
             let back: Vec<_> = skipped.iter().map(back).collect::<Result<_, Error>>()?;
@@ -211,7 +212,8 @@ impl StreamQueue {
                     .arg(UNPARKED_CONSUMER)
                     .arg(self.records_last())
                     .arg(count)
-                    .arg(bytes.div_ceil(calls));
+                    .arg(bytes.div_ceil(calls))
+                    .arg(self.base.limits_starts());
                 call
             })
             .collect();
@@ -225,9 +227,19 @@ impl StreamQueue {
                 Err(_) if !taken.claims.is_empty() || taken.trimmed > 0 => break,
                 reply => reply?,
             };
-            let [claims, trimmed, wait] = reply::tuple(script.name(), reply)?;
+            let [claims, trimmed, wait, reserved] = reply::tuple(script.name(), reply)?;
             let before = taken.claims.len();
             self.add(script, claims, &trimmed, |_| Origin::Returned, &mut taken)?;
+            let reserved = reply::array(script.name(), reserved)?;
+            for pair in reserved.chunks_exact(2) {
+                let id = reply::text(script.name(), pair[0].clone())?;
+                let id = parse_entry_id(&id).map(|(id, _)| id);
+                let start = reply::count(script.name(), &pair[1])?;
+                let mut claims = taken.claims[before..].iter_mut();
+                if let Some(claim) = claims.find(|claim| Some(claim.id) == id) {
+                    claim.reserved_ms = Some(start);
+                }
+            }
             taken.next_due = next_due(script, &wait)?;
             let is_full = taken.claims.len() - before >= CLAIMS_MAX;
             self.many_due.store(is_full, Ordering::Relaxed);
@@ -287,7 +299,8 @@ impl StreamQueue {
             let Some(bytes) = self.room(max, taken) else {
                 break;
             };
-            let mut call = self.call_in_epoch(script, &[self.base.terms.key(), &self.late, &self.parked]);
+            let mut call =
+                self.call_in_epoch(script, &[self.base.terms.key(), &self.late, &self.parked]);
             call.arg(millis(self.options.min_idle))
                 .arg(max - taken.claims.len())
                 .arg(bytes)
@@ -560,6 +573,7 @@ impl StreamQueue {
             raw: Raw::Fields(fields),
             defect: decoded.defect,
             is_duplicate: false,
+            reserved_ms: None,
             held: Held::default(),
         })
     }

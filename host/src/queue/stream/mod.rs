@@ -19,6 +19,7 @@ use super::at_least_once::{self, AtLeastOnce, Base, Terms};
 use super::byte_bounds::SCAN_TIME;
 use super::dead_letter_queue::{DeadLetterQueue, OnFull};
 use super::journal::{self, Increment, Journal, Journals, Written};
+use super::limits::{Admitted, Start};
 use super::{
     Backlog, Claim, Contact, Maintenance, Observation, Queue, Record, Relayed, Repair, Repaired,
     Reply, Rules, Settlement, Taken, inspect,
@@ -661,6 +662,10 @@ impl Queue for StreamQueue {
             found = !new.is_empty() && Instant::now() < until;
         }
         Ok(taken)
+    }
+
+    async fn admit(&self, starts: &[Start], may_reserve: bool) -> Result<Vec<Admitted>, Error> {
+        self.base.admit(starts, may_reserve).await
     }
 
     async fn journal(&self, claim: &Claim) -> Result<Journal, Error> {

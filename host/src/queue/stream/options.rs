@@ -8,6 +8,7 @@ use crate::outgoing::{Outlets, outbox};
 use crate::queue::at_least_once::REPLY_KEEP;
 use crate::queue::byte_bounds::{HANDLED, held_max};
 use crate::queue::dead_letter_queue::DeadLetterQueue;
+use crate::queue::limits::Limit;
 use crate::queue::{Rules, journal};
 use crate::wire;
 
@@ -44,6 +45,8 @@ pub struct StreamOptions {
     pub max_length: Option<u64>,
     /// Which entries are trimmed.
     pub retention: Retention,
+    /// How many messages may start in a time.
+    pub limits: Arc<[Limit]>,
     /// How entries are read.
     pub decoding: wire::stream::Options,
     /// The most bytes of messages that this host holds: [`held_max`].
@@ -57,6 +60,7 @@ impl StreamOptions {
             dead_letter: self.dead_letter.clone(),
             max_length: self.max_length,
             ttl: None,
+            limits: Arc::clone(&self.limits),
         }
     }
 
@@ -78,6 +82,7 @@ impl StreamOptions {
             dead_letter: None,
             max_length: None,
             retention: Retention::Keep,
+            limits: Arc::default(),
             decoding: wire::stream::Options::default(),
             held_max: held_max(HANDLED),
         }

@@ -101,8 +101,11 @@ impl AtLeastOnce for StreamQueue {
             if let Some((keep, after)) = settlement.action.parking() {
                 call.arg(settlement.count).arg(keep);
                 let delay = millis_up(after);
-                match settlement.action {
-                    SettleAction::Hold { .. } => call.arg(format!("-{delay}")),
+                match (&settlement.action, settlement.reserved_ms) {
+                    (SettleAction::Hold { .. }, _) => call.arg(format!("-{delay}")),
+                    (SettleAction::HandBack { .. }, Some(start)) if delay > 0 => {
+                        call.arg(format!("+{start}"))
+                    }
                     _ => call.arg(delay),
                 };
             }

@@ -26,6 +26,7 @@ impl Driver {
             Action::TakeDue { max } => self.waiting.due = Some(max),
             Action::TakeOrphans { max } => self.waiting.orphans = Some(max),
             Action::Renew(keys) => self.waiting.renewals = Some(keys),
+            Action::Admit(keys) => self.waiting.admissions = Some(keys),
             Action::Release {
                 key,
                 attempt,
@@ -150,6 +151,7 @@ impl Driver {
             expires_at_ms: job.expires_at_ms,
             effects: job.effects.clone(),
             has_run: job.has_run,
+            reserved_ms: job.reserved_ms,
         };
         let waiting = &mut self.waiting;
         match is_dead_letter {

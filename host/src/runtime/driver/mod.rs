@@ -99,6 +99,8 @@ pub struct Driver {
     empty_deadline: Option<Time>,
     /// `--until-empty` has timed out.
     timed_out: bool,
+    /// How many messages may wait for the start that is reserved for them: all that are parked, as they were seen last.
+    waiting_starts: u64,
     /// All is settled: the entries of outboxes are relayed, before the host ends.
     is_relaying: bool,
 }
@@ -142,8 +144,10 @@ impl Driver {
         let monitor = RolloutMonitor::new(handler, &settings);
         settings.ledger.batch = monitor.batch();
         let timeout = settings.until_empty.and_then(|until| until.timeout);
+        let mut ledger = Ledger::new(clock.now(), settings.ledger.clone());
+        ledger.apply(clock.now(), Event::Limited(settings.is_limited));
         Self {
-            ledger: Ledger::new(clock.now(), settings.ledger.clone()),
+            ledger,
             reporter: Reporter::new(metrics, health, queue.guarantee(), queue.contact()),
             connection: Connection::new(online),
             errands: Errands::default(),
@@ -167,6 +171,7 @@ impl Driver {
             next_observation: Time::ZERO,
             drain_deadline: None,
             timed_out: false,
+            waiting_starts: 0,
             is_relaying: false,
         }
     }
@@ -292,8 +297,10 @@ impl Driver {
                 let max_attempts = &self.shared.max_attempts;
                 max_attempts.store(starts_max, Ordering::Relaxed);
                 self.gate.limits.ttl = ttl;
+                let is_limited = Event::Limited(!queue.limits.is_empty());
                 // The queue must know where dead letters go before the ledger decides on one.
                 self.queue.adopt(queue);
+                self.ledger.apply(self.clock.now(), is_limited);
                 self.ledger
                     .apply(self.clock.now(), Event::PolicyChanged(Box::new(policy)));
                 if paused != self.ledger.is_paused() {

@@ -44,6 +44,8 @@ pub(super) struct Held<J> {
     pub(super) is_checked: bool,
     /// Rule 22: its last run, whose acknowledgement Redis may find to be void.
     pub(super) last: LastRun,
+    /// Rule 39: when its next start was admitted; of a suspect, from when it may start.
+    pub(super) admitted: Option<Time>,
 }
 
 /// What is known of a delivery that Redis did not find although its lease lasts.
@@ -349,7 +351,10 @@ impl<J> Held<J> {
         };
         match self.lane {
             Lane::Isolated if Rule::SuspectsAreLeftOnDrain.holds() => SettleAction::Leave { keep },
-            Lane::Normal | Lane::Isolated => SettleAction::HandBack { keep },
+            Lane::Normal | Lane::Isolated => {
+                let after = Time::ZERO;
+                SettleAction::HandBack { keep, after }
+            }
         }
     }
 

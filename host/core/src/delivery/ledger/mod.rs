@@ -30,8 +30,9 @@
 //!   soon go back.
 //!
 //! `docs/attempts.md` has the rules in words. This file decides what a host reads and what may run
-//! now; `steps` takes one delivery from its claim to its settlement.
+//! now; `steps` takes one delivery from its claim to its settlement, `admit` knows whether its start is limited.
 
+mod admit;
 mod held;
 mod intake;
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod types;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+pub use admit::Admission;
 pub use types::{
     Action, Closed, Delivery, Event, HaltCause, Key, Note, Origin, Reply, Settings, SettleAction,
     Time, TurnedAway,
@@ -55,6 +57,7 @@ use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::policy::Policy;
 use crate::delivery::rules::Rule;
+use admit::Admissions;
 use held::{Held, Holdings, Sent, State};
 use intake::Intake;
 
@@ -94,6 +97,7 @@ pub struct Ledger<J> {
     isolated: VecDeque<Key>,
     mode: Mode,
     intake: Intake,
+    admissions: Admissions,
     draining: bool,
     leftovers: Leftovers,
     halt: Option<Halt>,
@@ -168,6 +172,7 @@ impl<J> Ledger<J> {
         };
         Self {
             intake: Intake::new(now, &settings),
+            admissions: Admissions::default(),
             mode,
             settings,
             holdings: Holdings::default(),
@@ -376,6 +381,8 @@ impl<J> Ledger<J> {
             Event::BatchChanged(batch) => self.settings.batch = batch,
             Event::PolicyChanged(policy) => self.change_policy(now, *policy),
             Event::Paused(paused) => self.pause(now, paused),
+            Event::Limited(is_limited) => self.limit(is_limited),
+            Event::Admitted { sent, replies } => self.admitted(now, sent, &replies),
             Event::Drain => self.drain(),
         }
     }
@@ -398,7 +405,7 @@ impl<J> Ledger<J> {
         self.retry_refused(now);
         self.advance_mode(now);
         self.give_back_excess(now);
-        self.release();
+        self.release(now);
         self.take_in(now);
         out.append(&mut self.out);
     }
@@ -414,7 +421,8 @@ impl<J> Ledger<J> {
         // An attempt that does not end is no event.
         let is_early = self.intake.is_online() && self.hands_back() && self.holds_more_than_start();
         let window = is_early.then(|| self.intake.rate.ends());
-        [refused, share, window, self.intake_deadline()]
+        let admission = self.admission_deadline();
+        [refused, share, window, admission, self.intake_deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -581,10 +589,8 @@ impl<J> Ledger<J> {
             return 1;
         }
         let concurrency = self.settings.concurrency;
-        self.soon(self.intake.rate.per_second).clamp(
-            self.startable(),
-            self.settings.prefetch_max.max(concurrency),
-        )
+        self.soon(self.intake.rate.per_second)
+            .clamp(self.least(), self.settings.prefetch_max.max(concurrency))
     }
 
     /// How many messages run, and may start now.
@@ -649,7 +655,7 @@ impl<J> Ledger<J> {
 
     /// Whether some of what the host holds may have to wait for an attempt to end. Messages in reserved places may.
     fn holds_more_than_start(&self) -> bool {
-        self.unfinished() > self.startable() + FOR_ORPHANS
+        self.unfinished() > self.least() + FOR_ORPHANS
     }
 
     /// How many deliveries wait for their attempt, or for its end, not counting suspects that wait for their turn.
@@ -659,7 +665,12 @@ impl<J> Ledger<J> {
 
     /// How many attempts end in [`Settings::ahead`] at this rate.
     fn soon(&self, per_second: f64) -> usize {
-        let ahead = per_second * self.settings.ahead.as_secs_f64();
+        Self::within(per_second, self.settings.ahead)
+    }
+
+    /// How many attempts end in a time at this rate.
+    fn within(per_second: f64, time: Time) -> usize {
+        let ahead = per_second * time.as_secs_f64();
         // A rate is far below 2^52: the cast is exact enough, and saturates.
         #[expect(
             clippy::cast_possible_truncation,
@@ -715,7 +726,7 @@ impl<J> Ledger<J> {
         {
             self.mode = Mode::Normal;
         }
-        if self.mode == Mode::Normal && self.is_open() && self.has_suspect() {
+        if self.mode == Mode::Normal && self.is_open() && self.has_suspect(now) {
             self.mode = Mode::Quiescing { since: now };
             if self.intake.fetching.is_some() {
                 self.out.push(Action::Interrupt);
@@ -737,7 +748,8 @@ impl<J> Ledger<J> {
             return;
         }
         let is_rerun = |&key: &Key| self.holdings.waits_to_run_again(key);
-        let reruns: Vec<Key> = self.ready.iter().copied().filter(is_rerun).collect();
+        let waiting = self.ready.iter().copied().chain(self.admissions.waiting());
+        let reruns: Vec<Key> = waiting.filter(is_rerun).collect();
         if !reruns.is_empty() {
             self.ready.retain(|key| !reruns.contains(key));
             for key in reruns {
@@ -747,13 +759,14 @@ impl<J> Ledger<J> {
     }
 
     fn begin_isolated_run(&mut self, now: Time, since: Time) {
-        while let Some(key) = self.isolated.pop_front() {
-            if self.holdings.is_waiting(key) {
-                self.mode = Mode::Isolated { key, since };
-                self.note(Note::IsolatedRunBegan(key));
-                self.release_one(key);
-                return;
-            }
+        self.isolated.retain(|key| self.holdings.is_waiting(*key));
+        let mut suspects = self.isolated.iter();
+        let first = suspects.position(|key| self.is_admitted(since, *key));
+        if let Some(key) = first.and_then(|place| self.isolated.remove(place)) {
+            self.mode = Mode::Isolated { key, since };
+            self.note(Note::IsolatedRunBegan(key));
+            self.release_one(key);
+            return;
         }
         // All suspects were closed meanwhile.
         self.share(now, now.saturating_sub(since));
@@ -785,14 +798,11 @@ impl<J> Ledger<J> {
         }
     }
 
-    fn has_suspect(&mut self) -> bool {
-        while let Some(&key) = self.isolated.front() {
-            if self.holdings.is_waiting(key) {
-                return true;
-            }
-            self.isolated.pop_front();
-        }
-        false
+    /// Whether a suspect waits for its run, and may start.
+    fn has_suspect(&mut self, now: Time) -> bool {
+        self.isolated.retain(|key| self.holdings.is_waiting(*key));
+        let mut suspects = self.isolated.iter();
+        suspects.any(|key| self.is_admitted(now, *key))
     }
 
     /// Rule 7: records and unconfirmed settlements count as in flight. A settlement that Redis refused
@@ -810,12 +820,16 @@ impl<J> Ledger<J> {
     /// holds only suspects.
     fn is_idle(&self) -> bool {
         let is_coming = self.intake.taking_due.is_some();
-        self.intake.found_nothing && !is_coming && self.in_flight() == 0 && self.ready.is_empty()
+        let is_waiting = !self.ready.is_empty() || self.waits_for_admission();
+        self.intake.found_nothing && !is_coming && self.in_flight() == 0 && !is_waiting
     }
 
     /// Give the executor what is ready. While attempts are short, a start that needs a record is recorded
     /// first, together with others. While they are long, its slot asks before it starts, so that a crash charges few.
-    fn release(&mut self) {
+    fn release(&mut self, now: Time) {
+        if self.admissions.is_limited {
+            return self.release_admitted(now);
+        }
         if !self.is_open() {
             return;
         }
@@ -861,6 +875,7 @@ impl<J> Ledger<J> {
             let limit = self.settings.policy.limit;
             held.lane == Lane::Normal && limit.may_record_ahead(held.counts.header)
         });
+        let is_allowed = is_allowed && !self.admissions.is_limited;
         is_allowed && self.halt.is_none() && self.recorded_ahead_max() >= 2 * self.capacity()
     }
 

@@ -360,6 +360,13 @@ fn every_promise_holds_while_the_clock_of_the_server_jumps() {
     }
 }
 
+/// Starts are limited: none comes too early, none is charged that did not happen, and each comes in the end.
+#[test]
+fn every_promise_holds_while_starts_are_limited() {
+    let all = holds(300, Scenario::limiting);
+    println!("{all:?}");
+}
+
 #[test]
 fn every_promise_holds_where_nothing_fails() {
     let all = holds(200, Scenario::quiet);

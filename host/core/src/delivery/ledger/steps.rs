@@ -129,6 +129,7 @@ impl<J> Ledger<J> {
                 is_void: false,
                 reruns: 0,
             },
+            admitted: None,
         };
         self.holdings.insert(delivery.id, held);
         let turned_away = delivery.turned_away;
@@ -294,6 +295,11 @@ impl<J> Ledger<J> {
                     // Recorded, but not started: the hand-back restores the count.
                     self.deny(key, is_ahead);
                     self.revoked(now, key);
+                } else if self.is_admission_old(now, key) {
+                    self.deny(key, is_ahead);
+                    if !self.close_if_lost(now, key) {
+                        self.hand_back(key);
+                    }
                 } else if is_ahead {
                     self.give(key, Some(start.attempt), leased, true);
                 } else if is_record {
@@ -523,6 +529,7 @@ impl<J> Ledger<J> {
             };
             held.before = held.counts.native;
             held.lane = Lane::Normal;
+            held.admitted = None;
         }
         // Rule 31.
         if let (Some(after), Outcome::NackRequeue(_)) = (hold, &outcome)
@@ -655,6 +662,16 @@ impl<J> Ledger<J> {
         } else if let Some(action) = self.holdings.find(key).map(Held::way_back) {
             self.settle(key, action);
         }
+    }
+
+    /// Rule 39: it may start after this time, and goes back until then.
+    pub(super) fn put_off(&mut self, now: Time, key: Key, after: Duration) {
+        let Some(SettleAction::HandBack { keep, .. }) = self.holdings.find(key).map(Held::way_back)
+        else {
+            return;
+        };
+        self.intake.due_in(now, after);
+        self.settle(key, SettleAction::HandBack { keep, after });
     }
 
     fn settle(&mut self, key: Key, action: SettleAction) {

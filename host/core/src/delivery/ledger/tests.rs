@@ -1,5 +1,6 @@
 //! Single steps that the model's worlds hardly reach.
 
+mod limited;
 mod recorded_ahead;
 
 use std::ops::Range;
@@ -180,7 +181,7 @@ fn handed_back(actions: &[Action<()>]) -> Vec<(Key, u32)> {
     let back = |action: &Action<()>| match action {
         Action::Settle {
             key,
-            action: SettleAction::HandBack { keep },
+            action: SettleAction::HandBack { keep, .. },
             ..
         } => Some((*key, *keep)),
         _ => None,
@@ -1174,7 +1175,7 @@ fn a_message_whose_values_changed_goes_back_uncharged_on_drain() {
             action,
             Action::Settle {
                 count: 1,
-                action: SettleAction::HandBack { keep: 0 },
+                action: SettleAction::HandBack { keep: 0, .. },
                 ..
             }
         )

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Admission;
 use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::policy::{Policy, Reason, Rejection};
@@ -111,10 +112,12 @@ pub enum SettleAction {
         /// The number of the attempt: the next start has it, too.
         attempt: u32,
     },
-    /// It did not start here: park it, due now, with the native count from before.
+    /// It did not start here: park it, with the native count from before.
     HandBack {
         /// The native count it keeps.
         keep: u32,
+        /// How long until it is due, by the server's clock: zero, or its limits have reserved its start for then.
+        after: Duration,
     },
     /// A suspect that must run isolated, on drain: leave it under this host's name, idle for
     /// `min_idle`, so that the next orphan scan of another host finds it.
@@ -132,8 +135,9 @@ impl SettleAction {
     /// For an action that parks the delivery: the native count it keeps, and when it is due.
     pub fn parking(&self) -> Option<(u32, Duration)> {
         match *self {
-            Self::Park { keep, after } | Self::Hold { keep, after, .. } => Some((keep, after)),
-            Self::HandBack { keep } => Some((keep, Duration::ZERO)),
+            Self::Park { keep, after }
+            | Self::Hold { keep, after, .. }
+            | Self::HandBack { keep, after } => Some((keep, after)),
             Self::Acknowledge | Self::Leave { .. } | Self::DeadLetter(_) | Self::Discard(_) => None,
         }
     }
@@ -151,8 +155,9 @@ impl SettleAction {
                 keep: keep.max(count),
                 after,
             },
-            Self::HandBack { keep } => Self::HandBack {
+            Self::HandBack { keep, after } => Self::HandBack {
                 keep: keep.max(count),
+                after,
             },
             Self::Leave { keep } => Self::Leave {
                 keep: keep.max(count),
@@ -286,6 +291,15 @@ pub enum Event<J> {
     PolicyChanged(Box<Policy>),
     /// The operator paused the queue (`true`), or resumed it.
     Paused(bool),
+    /// Starts are limited from now on (`true`), or no longer.
+    Limited(bool),
+    /// The answer to [`Action::Admit`].
+    Admitted {
+        /// When the request was sent.
+        sent: Time,
+        /// One for each delivery, in the order of the request; none if it failed.
+        replies: Vec<Admission>,
+    },
     /// Stop: hand back deliveries that have not started, and wait for the others.
     Drain,
 }
@@ -314,6 +328,8 @@ pub enum Action<J> {
     },
     /// Renew these leases; answered by [`Event::Renewed`].
     Renew(Vec<Key>),
+    /// Ask whether these may start, by their limits; answered by [`Event::Admitted`].
+    Admit(Vec<Key>),
     /// Give it to the executor.
     Release {
         /// Which.

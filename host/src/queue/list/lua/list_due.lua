@@ -4,14 +4,15 @@
 --       2 processing list (self), 3 instances, 4 retry list, 5 recovery set, if there is one
 -- ARGV  1 instance (self), 2 first 8 bytes of tokens, 3 number of the first token, 4 at most how
 --       many, 5 after how many bytes of values to stop, 6 time to live of the recovery set, ms
---       (0 = none)
+--       (0 = none), 7 whether starts are limited (1 or 0)
 -- reply { 1 if this instance was unknown, or others evicted it, else 0; claims, ms until the next
---       is due (-1 = none) }, each claim as its entry: token .. value
+--       is due (-1 = none), where starts are limited: of each claim when its start was reserved for (0 = it was not) }, each
+--       claim as its entry: token .. value
 --
 -- Atomicity: a claimed value is on the processing list before it leaves the sorted set.
 -- A repeat claims others: the values of an earlier call are found on the processing list.
 local claims, bytes, number = {}, 0, tonumber(ARGV[3])
-local unknown = 0
+local unknown, reserved = 0, {}
 -- A user that may copy but not remove would claim the same values for ever.
 if not redis.acl_check_cmd('ZREM', KEYS[1], '') then
   return redis.error_reply('NOPERM this user has no permission to run zrem')
@@ -30,6 +31,10 @@ while #claims < tonumber(ARGV[4]) and bytes < tonumber(ARGV[5]) do
   local value = string.sub(member, 17)
   number = number + 1
   bytes = bytes + #value
+  if ARGV[7] == '1' then
+    local score = tonumber(redis.call('ZSCORE', KEYS[1], member))
+    reserved[#reserved + 1] = score % 1 > 0 and math.floor(score) or 0
+  end
   if KEYS[5] then
     redis.call('ZADD', KEYS[5], text(now), ARGV[1] .. token)
   end
@@ -45,4 +50,4 @@ if #claims == 0 then
   -- it.
   redis.call('LLEN', KEYS[4])
 end
-return { unknown, claims, wait(KEYS[1]) }
+return { unknown, claims, wait(KEYS[1]), reserved }

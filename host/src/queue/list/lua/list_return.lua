@@ -4,7 +4,8 @@
 --       5 delayed (sorted set: token .. value -> due, epoch ms by this server's clock),
 --       6 recovery set, if there is one
 -- ARGV  1 instance (self); then per delivery: its entry on the processing list (token .. value;
---       or, of a large one, its token), where: 'front' | 'back' | 'retry-front' | 'retry-back' | delay in ms,
+--       or, of a large one, its token), where: 'front' | 'back' | 'retry-front' | 'retry-back' | delay in ms (with a
+--       plus before it: its limits have reserved its start for this time, epoch ms),
 --       the value to put back: how many bytes at the end of the entry it ends with, and what is before them
 -- reply one word per delivery: done | gone | stolen (another instance has taken it over)
 --
@@ -38,7 +39,9 @@ for i = 2, #ARGV, 4 do
     elseif where == 'retry-back' then
       redis.call('LPUSH', KEYS[4], value)
     else
-      redis.call('ZADD', KEYS[5], text(now + delay), token .. value)
+      local is_reserved = string.sub(where, 1, 1) == '+'
+      local at = is_reserved and text(delay) .. '.5' or text(now + delay)
+      redis.call('ZADD', KEYS[5], at, token .. value)
     end
     redis.call('LREM', KEYS[1], '-1', entry)
     redis.call('HDEL', KEYS[2], token)

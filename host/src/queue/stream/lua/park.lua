@@ -4,7 +4,8 @@
 --       3 parked deliveries (sorted set: id -> due, epoch ms by this server's clock)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 number of this call, 5 consumer of parked
 --       deliveries, 6 consumer that says that not all of them are pending; then per delivery: id, count it must
---       have, count it keeps, delay in ms (with a minus before it: this is a hold, for as long)
+--       have, count it keeps, delay in ms (with a minus before it: this is a hold, for as long; with a
+--       plus: its limits have reserved its start for this time, epoch ms, however late the call is)
 -- reply one word per delivery (see `told`): done | gone | trimmed | stolen
 --
 -- A hold is counted, once: a repeat is not counted. Where another host has parked the delivery with that count, it is
@@ -22,7 +23,9 @@ for i, id in ipairs(ids) do
     words[i] = 'done'
   elseif not words[i] then
     local delay = ARGV[4 * i + 6]
-    records[#records + 1] = due_time(now + math.abs(tonumber(delay)), keep[i])
+    local reserved = string.sub(delay, 1, 1) == '+'
+    local at = reserved and tonumber(delay) or now + math.abs(tonumber(delay))
+    records[#records + 1] = due_time(at, keep[i], nil, reserved)
     records[#records + 1] = id
     written[id] = string.sub(delay, 1, 1) == '-' and { held(set, id) } or {}
   end

@@ -4,8 +4,10 @@
 --       by this server's clock)
 -- ARGV  1 group, 2 consumer (self), 3 mark of the group, 4 consumer of parked deliveries,
 --       5 consumer that says that not all of them are pending, 6 after how long the record of a claim comes up
---       again, ms, 7 at most how many, 8 after how many bytes of fields to stop
--- reply { claims, trimmed, ms until the next is due (-1 = none) }
+--       again, ms, 7 at most how many, 8 after how many bytes of fields to stop,
+--       9 whether starts are limited (1 or 0)
+-- reply { claims, trimmed, ms until the next is due (-1 = none), where starts are limited: the ids of deliveries whose
+--       starts were reserved, and for when }
 --
 -- The record of a claimed delivery stays, for later (see `keep_records`).
 -- A record without a pending delivery may be one that was parked in an earlier group, or by a deleted consumer,
@@ -33,6 +35,14 @@ for i, id in ipairs(ids) do
 end
 if #ids > 0 then
   look_for_missing(KEYS[3], ARGV[4], ARGV[5])
+end
+local reserved = {}
+for _, id in ipairs(ARGV[9] == '1' and ids or {}) do
+  local score = redis.call('ZSCORE', KEYS[3], id)
+  if is_reserved(score) then
+    reserved[#reserved + 1] = id
+    reserved[#reserved + 1] = math.floor(tonumber(score))
+  end
 end
 local i, back, counts = 1, {}, {}
 while i <= #ids and bytes < limit do
@@ -77,4 +87,4 @@ for _, command in ipairs({ records, gone }) do
   end
 end
 forget_taken(KEYS[2])
-return { claims, trimmed, wait(KEYS[3]) }
+return { claims, trimmed, wait(KEYS[3]), reserved }

@@ -4,6 +4,7 @@
 //! A request of the ledger waits here until a worker is free: so batches grow with the load, and a single message
 //! waits for nothing. The deliveries that the ledger holds bound what waits.
 
+mod admit;
 mod claims;
 mod settle;
 mod upkeep;
@@ -21,6 +22,7 @@ use crate::queue::{self, Claim, Guarantee, Settlement};
 use crate::redis::Error;
 use crate::runtime::driver::Driver;
 
+use admit::Admit;
 use claims::{BringBack, Due, Fetch, Missing, Orphans, Renew};
 use settle::{Acknowledge, DeadLetter, Record, Settle};
 use upkeep::{Backlog, Cancelled, Maintain, Observe, Probe, Repair};
@@ -198,6 +200,8 @@ requests! {
     BringBack, missing: Vec<(Key, Missing)>;
     /// Starts to record.
     Record, records: Vec<(Key, queue::Record)>;
+    /// Starts that are limited.
+    Admit, admissions: Option<Vec<Key>>;
     /// Deliveries to settle in any other way.
     Settle, settlements: Vec<(Key, Settlement)>;
     /// Deliveries to dead-letter.

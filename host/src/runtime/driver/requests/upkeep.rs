@@ -82,6 +82,7 @@ impl Ask for Observe {
 
     fn answered(driver: &mut Driver, _: Time, _: Time, seen: Option<Observation>) {
         if let Some(seen) = seen {
+            driver.waiting_starts = seen.parked;
             driver.reporter.observed(&seen);
         }
     }

@@ -92,7 +92,13 @@ pub(super) struct Audit {
     /// hold: no message is lost that anybody knows, and each ends as its handler or the gate said.
     pub(super) regrouped: bool,
     limit: DeliveryLimit,
+    /// How many starts of each limit are not paid for, and since when that holds.
+    unpaid: BTreeMap<usize, (Time, f64)>,
 }
+
+/// For how long a start that was admitted may be under way: the answer, a free slot, its record; and for how long a
+/// reserved one is kept before that.
+const ADMITTED: Time = Time::from_millis(3_100);
 
 /// What is known of a start beyond the message.
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +119,7 @@ impl Audit {
             violation: None,
             regrouped: false,
             limit: scenario.limit,
+            unpaid: BTreeMap::new(),
         }
     }
 
@@ -383,6 +390,24 @@ impl Audit {
                 format!("message {entry}: runs on hosts {other} and {host}, and no lease ran out")
             });
         }
+    }
+
+    /// No more starts than their limit allows. A suspect is admitted before its host empties itself for it, so one start of
+    /// each host may be late.
+    pub(super) fn paced(&mut self, scenario: &Scenario, entry: Entry, now: Time) {
+        let Some((pace, limit)) = scenario.paced(entry) else {
+            return;
+        };
+        let per_second = f64::from(pace.rate.count());
+        let (since, unpaid) = self.unpaid.get(&limit).copied().unwrap_or((now, 0.0));
+        let paid = now.saturating_sub(since).as_secs_f64() * per_second;
+        let unpaid = (unpaid - paid).max(0.0) + 1.0;
+        self.unpaid.insert(limit, (now, unpaid));
+        let late = ADMITTED.as_secs_f64() * per_second;
+        let most = f64::from(pace.burst) + late + f64::from(u8::try_from(scenario.hosts).unwrap());
+        self.require(unpaid <= most, || {
+            format!("message {entry}: {unpaid} starts at once, and {most} are allowed")
+        });
     }
 
     /// An acknowledgement came to a group that does not have the delivery: it was made again, or another

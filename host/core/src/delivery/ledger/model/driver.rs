@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use super::super::held::State;
-use super::super::{Action, Closed, Delivery, Event, Key, Note, Reply, SettleAction, Time};
+use super::super::{
+    Action, Admission, Closed, Delivery, Event, Key, Note, Reply, SettleAction, Time,
+};
 use super::audit::Cause;
 use super::journal::{self, Intended};
 use super::scenario::{Gate, Nature, ms};
@@ -58,6 +60,8 @@ pub(super) enum Command {
         again: bool,
     },
     Renew(Vec<Key>),
+    /// Deliveries, and when their starts were reserved for.
+    Admit(Vec<(Entry, Option<Time>)>),
     Probe,
     /// Ask the journal before a call, and write its intent.
     Intend {
@@ -102,7 +106,11 @@ impl Command {
     pub(super) fn is_weighty(&self) -> bool {
         !matches!(
             self,
-            Self::TakeDue { .. } | Self::TakeOrphans { .. } | Self::Renew(_) | Self::Fetch { .. }
+            Self::TakeDue { .. }
+                | Self::TakeOrphans { .. }
+                | Self::Renew(_)
+                | Self::Fetch { .. }
+                | Self::Admit(_)
         )
     }
 }
@@ -181,6 +189,8 @@ enum Answer {
         own: Vec<Entry>,
     },
     Listed(Vec<(Entry, u32)>),
+    /// When it was carried out, and what it allows.
+    Admissions(Time, Vec<Admission>),
     Reply(Reply),
     Replies(Vec<(Key, Reply)>),
     Done,
@@ -298,6 +308,13 @@ impl World<'_> {
                 self.issue(host, Command::TakeOrphans { max, held });
             }
             Action::Renew(keys) => self.issue(host, Command::Renew(keys)),
+            Action::Admit(keys) => {
+                let reserved = &self.hosts[host].reserved;
+                let asked = keys.into_iter().map(entry_of);
+                let asked = asked.map(|entry| (entry, reserved.get(&entry).copied()));
+                let asked = Command::Admit(asked.collect());
+                self.issue(host, asked);
+            }
             Action::Release {
                 key,
                 attempt,
@@ -562,6 +579,7 @@ impl World<'_> {
                 | Command::TakeOrphans { .. }
                 | Command::Fetch { .. }
                 | Command::Renew(_)
+                | Command::Admit(_)
         ) {
             self.trace(|| format!("Redis, for host {host}: {command:?} = {answer:?}"));
         }
@@ -745,6 +763,15 @@ impl World<'_> {
                     self.tale.reruns += 1;
                     self.audit.voided(host, entry);
                 }
+                // However late it is carried out: the start is reserved for one time.
+                if let SettleAction::HandBack { after, .. } = action
+                    && !after.is_zero()
+                    && let Some(at) = self.hosts[host].reserved.get(&entry)
+                    && let Some(record) = self.store.due.get_mut(&entry)
+                    && record.is_reserved
+                {
+                    record.at = *at;
+                }
                 if reply == Reply::Done {
                     match action {
                         SettleAction::HandBack { .. } | SettleAction::Leave { .. } if *again => {
@@ -762,7 +789,7 @@ impl World<'_> {
                             self.audit.parked(entry, false);
                         }
                         SettleAction::Park { keep, .. }
-                        | SettleAction::HandBack { keep }
+                        | SettleAction::HandBack { keep, .. }
                         | SettleAction::Leave { keep } => {
                             self.audit.parked(entry, keep == count);
                         }
@@ -778,6 +805,9 @@ impl World<'_> {
                     .map(|&key| (key, self.store.renew(now, host, entry_of(key))))
                     .collect(),
             ),
+            Command::Admit(asked) => {
+                Answer::Admissions(now, self.store.admit(now, self.scenario, asked))
+            }
             Command::Probe => Answer::Done,
             Command::Intend { call, count } => {
                 let unknown = self.scenario.unknown;
@@ -811,6 +841,11 @@ impl World<'_> {
         for h in handed {
             self.trace(|| format!("Redis hands out {h:?} to host {host}"));
             self.audit.claimed(host, h);
+            let reserved = &mut self.hosts[host].reserved;
+            match h.reserved {
+                Some(at) => reserved.insert(h.entry, at),
+                None => reserved.remove(&h.entry),
+            };
         }
         let (now, plans) = (self.now, &self.scenario.plans);
         handed
@@ -938,6 +973,18 @@ impl World<'_> {
                 self.repaired(host, leased, mark, replies);
                 return;
             }
+            (Command::Admit(asked), Answer::Admissions(at, replies)) => {
+                let reserved = &mut self.hosts[host].reserved;
+                for ((entry, _), admission) in asked.iter().zip(&replies) {
+                    match *admission {
+                        Admission::Granted => drop(reserved.remove(entry)),
+                        Admission::Later(after) => drop(reserved.insert(*entry, at + after)),
+                        Admission::Wait(_) => {}
+                    }
+                }
+                let sent = leased;
+                Event::Admitted { sent, replies }
+            }
             (Command::Renew(_), Answer::Replies(replies)) => Event::Renewed { leased, replies },
             (command, answer) => unreachable!("{command:?} {answer:?}"),
         };
@@ -990,6 +1037,10 @@ impl World<'_> {
             }
             Command::Renew(_) => Event::Renewed {
                 leased,
+                replies: Vec::new(),
+            },
+            Command::Admit(_) => Event::Admitted {
+                sent: leased,
                 replies: Vec::new(),
             },
             Command::Probe | Command::Repair { .. } => {

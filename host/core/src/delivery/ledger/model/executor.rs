@@ -153,6 +153,9 @@ impl World<'_> {
             at: self.now,
             frozen: self.hosts[host].woke >= checked || self.may_have_jumped(),
         };
+        if !begin.frozen {
+            self.audit.paced(self.scenario, entry, self.now);
+        }
         let reach = self.scenario.min_idle * 4;
         let hosts = &self.hosts;
         self.audit

@@ -7,6 +7,7 @@ use fastrand::Rng;
 use super::super::{Time, TurnedAway};
 use crate::delivery::attempt::{Accounting, DeliveryLimit};
 use crate::delivery::backoff::Backoff;
+use crate::delivery::flow::{Pace, Rate};
 use crate::delivery::hold::HoldLimits;
 use crate::delivery::policy::{DeadLetterRules, OnCap, OnFault, Policy, Reason, Reasons};
 
@@ -199,6 +200,8 @@ pub(super) struct Scenario {
     pub(super) unknown: Unknown,
     /// Among how many keys messages choose the one that their handlers read and write; 0 = none does.
     pub(super) keys: usize,
+    /// How often messages may start, if that is limited; by so many keys, or by none.
+    pub(super) pace: Option<(Pace, usize)>,
     /// When the last fault has happened.
     pub(super) heal_at: Time,
     /// How long after that all must be settled.
@@ -463,6 +466,34 @@ impl Scenario {
         self.be_patient();
     }
 
+    /// As [`Self::pausing`], and starts are limited.
+    pub(super) fn limiting(rng: &mut Rng) -> Self {
+        let mut scenario = Self::pausing(rng);
+        scenario.limit_starts(rng);
+        scenario
+    }
+
+    /// Without a key, or by some keys; and there are many messages.
+    pub(super) fn limit_starts(&mut self, rng: &mut Rng) {
+        let rate = Rate::parse(["5/s", "20/s"][rng.usize(..2)]).unwrap();
+        let burst = rng.u32(1..=2);
+        self.pace = Some((Pace { rate, burst }, [0, 0, 1, 3][rng.usize(..4)]));
+        for _ in 0..rng.usize(40..80) {
+            self.add_message(rng);
+            if let Some(plan) = self.plans.last_mut() {
+                plan.published = Time::ZERO;
+                plan.takes = ms(rng.u64(1..20));
+            }
+        }
+        self.be_patient();
+    }
+
+    /// The number of the limit that a message has.
+    pub(super) fn paced(&self, entry: usize) -> Option<(Pace, usize)> {
+        self.pace
+            .map(|(pace, keys)| (pace, entry.checked_rem(keys).unwrap_or(0)))
+    }
+
     /// As [`Self::changing`], and handlers hold messages.
     pub(super) fn holding(rng: &mut Rng) -> Self {
         let mut scenario = Self::changing(rng);
@@ -588,6 +619,7 @@ impl Scenario {
             has_effects: false,
             unknown: Unknown::Again,
             keys: 0,
+            pace: None,
             heal_at: ms(rng.u64(3000..12_000)),
             patience: Time::ZERO,
         };

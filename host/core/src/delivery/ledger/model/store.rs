@@ -4,8 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::{Origin, Reply, SettleAction, Time};
+use super::super::{Admission, Origin, Reply, SettleAction, Time};
 use super::journal::Line;
+use super::scenario::Scenario;
+use crate::delivery::flow::RESERVED_MS;
 use crate::delivery::policy::Reason;
 use crate::delivery::rules::Rule;
 
@@ -41,6 +43,8 @@ pub(super) struct Handed {
     pub(super) origin: Origin,
     /// For an orphan: whose it was, and whether that one had raised the count.
     pub(super) from: Option<(HostId, bool)>,
+    /// When its start was reserved for, if it was.
+    pub(super) reserved: Option<Time>,
 }
 
 /// What the set of parked deliveries says of one.
@@ -51,6 +55,8 @@ pub(super) struct Record {
     pub(super) count: u32,
     /// A host has taken it, and has not shown that it knows that.
     pub(super) is_taken: bool,
+    /// It was parked until the start that its limits have reserved for it.
+    pub(super) is_reserved: bool,
 }
 
 /// How a message ended.
@@ -113,6 +119,8 @@ pub(super) struct Store {
     pub(super) dead_letters_refused: bool,
     /// Out of memory: only what frees memory passes.
     pub(super) out_of_memory: bool,
+    /// When all starts are paid for that a limit has allowed, in microseconds.
+    paid: BTreeMap<usize, u64>,
     min_idle: Time,
     /// Claims of what was parked have a record.
     records: bool,
@@ -334,6 +342,7 @@ impl Store {
                 held: self.held(entry),
                 origin: Origin::Fresh,
                 from: None,
+                reserved: None,
             });
         }
         handed
@@ -369,10 +378,16 @@ impl Store {
                     self.force(now, Owner::Parked, entry, record.count);
                 }
             }
-            self.due.remove(&entry);
+            let record = self.due.remove(&entry);
             let owner = self.pending.get(&entry).map(|held| held.owner);
             if owner == Some(Owner::Parked) {
-                handed.extend(self.claim(now, host, entry, Origin::Returned));
+                let reserved = record.filter(|record| record.is_reserved);
+                let reserved = reserved.map(|record| record.at);
+                let claimed = self.claim(now, host, entry, Origin::Returned);
+                handed.extend(claimed.map(|claimed| Handed {
+                    reserved,
+                    ..claimed
+                }));
             } else {
                 self.keep_record(now, entry);
             }
@@ -380,6 +395,44 @@ impl Store {
         let next = self.due.values().map(|record| record.at).min();
         let next = next.map(|at| at.saturating_sub(now));
         Ok((handed, next))
+    }
+
+    /// `admit.lua`: deliveries with the limit of each, and when their starts were reserved for.
+    pub(super) fn admit(
+        &mut self,
+        now: Time,
+        scenario: &Scenario,
+        asked: &[(Entry, Option<Time>)],
+    ) -> Vec<Admission> {
+        let at = u64::try_from(now.as_micros()).unwrap();
+        let has_keys = scenario.pace.is_some_and(|(_, keys)| keys > 0);
+        let mut stopped = None;
+        let mut admit = |&(entry, reserved): &(Entry, Option<Time>)| {
+            let Some((pace, limit)) = scenario.paced(entry) else {
+                return Admission::Granted;
+            };
+            if let Some(wait) = stopped {
+                return Admission::Wait(wait);
+            }
+            let is_kept = |due: Time| now.saturating_sub(due) <= Time::from_millis(RESERVED_MS);
+            if has_keys && reserved.is_some_and(is_kept) {
+                return Admission::Granted;
+            }
+            let paid = self.paid.entry(limit).or_default();
+            let wait = Time::from_micros(pace.start(*paid, at, 1) - at);
+            if wait.is_zero() || has_keys {
+                *paid = pace.paid(*paid, at, 1);
+            }
+            if wait.is_zero() {
+                Admission::Granted
+            } else if has_keys {
+                Admission::Later(wait)
+            } else {
+                stopped = Some(wait);
+                Admission::Wait(wait)
+            }
+        };
+        asked.iter().map(&mut admit).collect()
     }
 
     /// `keep_records` of `parts/claim.lua`: if the delivery is pending, a record brings it up again after a while.
@@ -392,6 +445,7 @@ impl Store {
                 at: now + self.min_idle * 2,
                 count,
                 is_taken: true,
+                is_reserved: false,
             };
             self.due.insert(entry, record);
             self.unrecorded.remove(&entry);
@@ -624,11 +678,13 @@ impl Store {
         if self.out_of_memory {
             return Reply::Refused("out of memory".to_owned());
         }
-        // A hand-back is parked, due now.
+        let is_reserved =
+            matches!(action, SettleAction::HandBack { after, .. } if !after.is_zero());
+        // A hand-back is parked.
         let action = &match action {
-            SettleAction::HandBack { keep } => SettleAction::Park {
+            SettleAction::HandBack { keep, after } => SettleAction::Park {
                 keep: *keep,
-                after: Time::ZERO,
+                after: *after,
             },
             action => action.clone(),
         };
@@ -657,6 +713,7 @@ impl Store {
                     at: now + *after,
                     count: *keep,
                     is_taken: false,
+                    is_reserved,
                 };
                 self.due.insert(entry, record);
                 self.pending.insert(
@@ -790,6 +847,7 @@ impl Store {
             held: self.held(entry),
             origin,
             from,
+            reserved: None,
         })
     }
 

@@ -571,6 +571,15 @@ fn a_message_whose_values_change_is_given_up_without_a_failure() {
 }
 
 #[test]
+fn messages_that_are_not_admitted_start_at_once() {
+    breaks(Rule::StartsAreAdmitted, "starts at once", |rng| {
+        let mut scenario = world(rng, Faults::default());
+        scenario.limit_starts(rng);
+        scenario
+    });
+}
+
+#[test]
 fn effects_that_never_fit_stop_the_queue() {
     breaks(Rule::UnfitEffectsFail, "not settled", |rng| {
         let mut scenario = world(rng, Faults::default());

@@ -97,6 +97,8 @@ pub(super) struct Host {
     pub(super) disturbed: Time,
     /// The numbers that its last attempts have read.
     pub(super) read: HashMap<Entry, (usize, u64)>,
+    /// When the starts of deliveries were reserved for.
+    pub(super) reserved: HashMap<Entry, Time>,
     /// The counts that its last attempts have.
     pub(super) counts: HashMap<Entry, u32>,
     /// No instance of the handler can be made until then.
@@ -805,8 +807,11 @@ impl World<'_> {
             due_scan: self.scenario.min_idle / 5,
         };
         self.trace(|| format!("host {id} starts"));
+        let mut ledger = Ledger::new(self.now, settings);
+        let is_limited = self.scenario.pace.is_some();
+        ledger.apply(self.now, Event::Limited(is_limited));
         self.hosts.push(Host {
-            ledger: Ledger::new(self.now, settings),
+            ledger,
             alive: true,
             draining: false,
             frozen_until: Time::ZERO,
@@ -828,6 +833,7 @@ impl World<'_> {
             unanswered: HashSet::new(),
             disturbed: Time::ZERO,
             read: HashMap::new(),
+            reserved: HashMap::new(),
             counts: HashMap::new(),
             broken_until: Time::ZERO,
             ended: VecDeque::new(),

@@ -1,0 +1,357 @@
+//! Limits of starts, end to end: over hosts, queues and attempts, and for each key.
+
+use std::time::{Duration, Instant};
+
+use hostler_tests::command::run;
+use hostler_tests::host::{Host, HostOptions};
+use hostler_tests::redis::eventually;
+use hostler_tests::skew::Skewed;
+use hostler_tests::witness::Witness;
+use serde_json::json;
+
+use crate::runtime::e2e_scene::{Published, Scene, serving};
+use crate::scene::{Kind, on_both};
+
+on_both! {
+    tenants_over_their_limit_hold_up_no_other_and_come_in_their_turn
+    a_pause_and_a_drain_wait_for_no_limit
+}
+
+/// A host of the queue with this limit.
+fn limited(scene: &Scene, limits: &serde_json::Value) -> HostOptions {
+    limited_on(scene, Kind::Stream, limits)
+}
+
+fn limited_on(scene: &Scene, kind: Kind, limits: &serde_json::Value) -> HostOptions {
+    serving(&scene.server.url(), kind, "scripted")
+        .directory(scene.server.dir())
+        .flag("flow-limit", &limits.to_string())
+        .flags("backoff-first=5ms min-idle=3s")
+}
+
+fn set(scene: &Scene, limits: &serde_json::Value) {
+    let limits = format!("flow.limit={limits}");
+    run([
+        "policy",
+        "set",
+        "--redis",
+        &scene.server.url(),
+        "--queue",
+        "orders",
+        &limits,
+    ])
+    .ok();
+}
+
+/// Messages have asked to start, and wait.
+async fn waits(hosts: &[Host]) {
+    eventually("messages wait", async || {
+        hosts
+            .iter()
+            .any(|host| host.metric("hostler_limited_total") > 0)
+    })
+    .await;
+}
+
+/// All have run, once, and were not charged for waiting.
+fn ran_once(witness: &Witness, ids: &[String]) {
+    for id in ids {
+        assert_eq!(witness.attempts(id), [1], "{id}");
+    }
+}
+
+/// `count` starts take this time at least, whatever machine they are on.
+fn takes(count: usize, burst: usize, per_second: usize) -> Duration {
+    let paid = u32::try_from(count - burst).unwrap();
+    Duration::from_secs(1) * paid / u32::try_from(per_second).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_hosts_start_no_more_than_their_limit_allows() {
+    let mut scene = Scene::new().await;
+    let ids = scene.publish_all("ack", 150).await;
+    let options = limited(&scene, &json!([{"name": "api", "rate": "100/s"}]));
+    let begin = Instant::now();
+    let hosts: Vec<Host> = (0..4).map(|_| options.start()).collect();
+    eventually("all have started", async || {
+        Witness::so_far(&hosts).total() >= ids.len()
+    })
+    .await;
+    assert!(
+        begin.elapsed() >= takes(ids.len(), 2, 100),
+        "{:?}",
+        begin.elapsed()
+    );
+    scene.emptied().await;
+    waits(&hosts).await;
+    let mut ended = Vec::new();
+    for host in hosts {
+        ended.push(host.drained().await);
+    }
+    ran_once(&Witness::of_all(&ended), &ids);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hosts_that_die_take_no_starts_beyond_their_limit() {
+    let mut scene = Scene::new().await;
+    let ids = scene.publish_all("ack", 150).await;
+    let options = limited(&scene, &json!([{"name": "api", "rate": "100/s"}])).cap(9);
+    let begin = Instant::now();
+    let mut hosts: Vec<Host> = (0..4).map(|_| options.start()).collect();
+    let mut ended = Vec::new();
+    for number in 1..=3 {
+        eventually("some have started", async || {
+            Witness::so_far(&hosts).total() > 5 * number
+        })
+        .await;
+        ended.push(hosts.remove(0).kill().await);
+        hosts.push(options.start());
+    }
+    let look = scene.emptied().await;
+    let took = begin.elapsed();
+    assert_eq!(look.dead, [], "{look:?}");
+    for host in hosts {
+        ended.push(host.drained().await);
+    }
+    let (_, witness) = scene.check(&ended).await;
+    assert!(witness.total() >= ids.len());
+    // Some of the last starts may be those of killed hosts, which did not end.
+    assert!(took >= takes(ids.len(), 2, 100), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_is_raised_while_hosts_run_lets_start_what_waits() {
+    let mut scene = Scene::new().await;
+    let ids = scene.publish_all("ack", 20).await;
+    let options = limited(&scene, &json!([])).without("flow-limit");
+    set(&scene, &json!([{"name": "api", "rate": "1/h", "burst": 3}]));
+    let hosts = [options.ready().await, options.ready().await];
+    waits(&hosts).await;
+    eventually("three start", async || Witness::so_far(&hosts).total() == 3).await;
+    // The others are held by no host beyond what may start, and are not charged.
+    let held = scene.raw.pending("orders", "workers").await;
+    assert!(
+        held.len() <= 8 && held.iter().all(|held| held.count == 1),
+        "{held:?}"
+    );
+    set(
+        &scene,
+        &json!([{"name": "api", "rate": "1000/s", "burst": 100}]),
+    );
+    scene.emptied().await;
+    ran_once(&Witness::so_far(&hosts), &ids);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_that_name_the_same_limit_share_it() {
+    let mut scene = Scene::new().await;
+    scene.publish_all("ack", 4).await;
+    for _ in 0..4 {
+        scene.raw.add("invoices", "ack").await;
+    }
+    let options = limited(&scene, &json!([{"name": "api", "rate": "1/h", "burst": 3}]));
+    let hosts = [
+        options.ready().await,
+        options.flag("stream", "invoices").ready().await,
+    ];
+    for host in &hosts {
+        waits(std::slice::from_ref(host)).await;
+    }
+    eventually("three start", async || Witness::so_far(&hosts).total() == 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retries_need_a_start_of_their_own() {
+    let mut scene = Scene::new().await;
+    let id = scene.publish("nack,nack,nack,ack").await;
+    let options = limited(&scene, &json!([{"name": "api", "rate": "1/h", "burst": 3}]));
+    let host = options.ready().await;
+    waits(std::slice::from_ref(&host)).await;
+    assert_eq!(host.witness().attempts(&id), [1, 2, 3]);
+    // Another host goes on, with the same count.
+    host.drained().await;
+    let host = options.without("flow-limit").ready().await;
+    scene.emptied().await;
+    assert_eq!(host.witness().attempts(&id), [4]);
+}
+
+async fn a_pause_and_a_drain_wait_for_no_limit(kind: Kind) {
+    let scene = Scene::new().await;
+    let limits = json!([{"name": "api", "rate": "1/h"}]);
+    let options = limited_on(&scene, kind, &limits);
+    let add = async |body: &str| match kind {
+        Kind::Stream => drop(scene.raw.add("orders", body).await),
+        Kind::List => drop(scene.raw.ask(&format!("LPUSH orders {body}")).await),
+    };
+    for _ in 0..3 {
+        add("ack").await;
+    }
+    let host = options.ready().await;
+    waits(std::slice::from_ref(&host)).await;
+    host.starts(1).await;
+    let url = scene.server.url();
+    run(["pause", "--redis", &url, "--queue", "orders"]).ok();
+    eventually("it holds nothing", async || {
+        host.metric("hostler_held") == 0
+    })
+    .await;
+    run(["resume", "--redis", &url, "--queue", "orders"]).ok();
+    eventually("it holds something", async || {
+        host.metric("hostler_held") > 0
+    })
+    .await;
+    let ended = host.drained().await;
+    assert_eq!(ended.json()["acked"], 1);
+    let ended = options.without("flow-limit").until_empty().finish().await;
+    assert_eq!(ended.json()["acked"], 2);
+    assert!(
+        ended
+            .log
+            .iter()
+            .filter_map(|line| line.start())
+            .all(|(_, attempt)| attempt == 1)
+    );
+}
+
+async fn tenants_over_their_limit_hold_up_no_other_and_come_in_their_turn(kind: Kind) {
+    let scene = Scene::new().await;
+    let limits = json!([{"name": "tenants", "rate": "10/s", "burst": 1, "by": "json:/tenant"}]);
+    let options = limited_on(&scene, kind, &limits).flag("handler", &ack());
+    let begin = Instant::now();
+    let add = async |tenant: &str| {
+        let body = json!({ "tenant": tenant }).to_string();
+        match kind {
+            Kind::Stream => drop(scene.raw.add("orders", &body).await),
+            Kind::List => {
+                let words: [&[u8]; 3] = [b"LPUSH", b"orders", body.as_bytes()];
+                drop(scene.raw.ask_words(&words).await);
+            }
+        }
+    };
+    for _ in 0..30 {
+        add("large").await;
+    }
+    for number in 0..10 {
+        add(&format!("small{number}")).await;
+    }
+    let host = options.ready().await;
+    let acked =
+        async || host.metric("hostler_dispositions_total{disposition=\"acknowledge\",reason=\"\"}");
+    eventually("all are handled", async || acked().await == 40).await;
+    assert!(begin.elapsed() >= takes(30, 1, 10), "{:?}", begin.elapsed());
+    assert!(host.metric("hostler_limited_total") >= 29);
+    let ended = host.drained().await;
+    assert_eq!(ended.json()["attempts"], 40);
+    assert_eq!(ended.json()["requeued"], 0);
+}
+
+fn ack() -> String {
+    hostler_tests::guests::guest("ack").display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_waits_for_its_key_is_found_shown_and_cancelled() {
+    let mut scene = Scene::new().await;
+    let limits = json!([{"name": "tenants", "rate": "1/h", "burst": 1, "by": "header:tenant"}]);
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(scene.publish_with("ack", &[("tenant", "a")]).await);
+    }
+    let other = scene.publish_with("ack", &[("tenant", "b")]).await;
+    let host = limited(&scene, &limits).ready().await;
+    let inspect = [
+        "inspect",
+        "--json",
+        "--redis",
+        &scene.server.url(),
+        "--stream",
+        "orders",
+    ];
+    let inspect = || {
+        run(inspect.iter().chain(&["--group", "workers"]))
+            .ok()
+            .json()
+    };
+    eventually("two wait", async || inspect()["delayed"] == 2).await;
+    host.starts(2).await;
+    ran_once(&host.witness(), &[ids[0].clone(), other]);
+    let url = scene.server.url();
+    eventually("the queue is listed", async || {
+        run(["trace", &ids[1], "--redis", &url]).code == 0
+    })
+    .await;
+    let traced = run(["trace", &ids[1], "--json", "--redis", &url])
+        .ok()
+        .json();
+    let found = &traced["found"][0];
+    assert_eq!(
+        (&found["state"], &found["attempts"]),
+        (&"delayed".into(), &0.into())
+    );
+    assert_eq!(found["is_reserved"], true, "{found}");
+    let text = run(["trace", &ids[1], "--redis", &url]).ok().stdout;
+    assert!(text.contains("its limit reserves"), "{text}");
+    for id in &ids[1..] {
+        run([
+            "cancel", id, "--redis", &url, "--queue", "orders", "--group", "workers",
+        ])
+        .ok();
+    }
+    assert_eq!(inspect()["delayed"], 0);
+    assert_eq!(inspect()["pending"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_back_stops_no_queue() {
+    let skewed = Skewed::new();
+    let mut scene = Scene::of(Published::default(), skewed.server()).await;
+    let ids = scene.publish_all("ack", 20).await;
+    let options = limited(&scene, &json!([{"name": "api", "rate": "20/s"}]));
+    let hosts = [options.ready().await, options.ready().await];
+    eventually("some have started", async || {
+        Witness::so_far(&hosts).total() > 4
+    })
+    .await;
+    skewed.set(-3600);
+    eventually("all have started", async || {
+        Witness::so_far(&hosts).total() == ids.len()
+    })
+    .await;
+}
+
+#[test]
+fn a_limit_that_cannot_be_is_named() {
+    for (limits, told) in [
+        (json!([{"name": "api", "rate": "100"}]), "is no rate"),
+        (json!([{"name": "a b", "rate": "1/s"}]), "letters, digits"),
+        (
+            json!([{"name": "api", "rate": "1/s"}, {"name": "api", "rate": "2/s"}]),
+            "is there twice",
+        ),
+        (
+            json!([{"name": "api", "rate": "1/s", "by": "tenant"}]),
+            "neither `header:NAME`",
+        ),
+        (
+            json!([{"name": "a", "rate": "1/s", "by": "header:a"}, {"name": "b", "rate": "1/s", "by": "header:b"}]),
+            "one limit with a key",
+        ),
+        (json!([{"name": "api", "concurrency": 5}]), "concurrency"),
+    ] {
+        let limits = limits.to_string();
+        let flags = [
+            "run",
+            "--redis",
+            "redis://localhost:1",
+            "--stream",
+            "orders",
+            "--group",
+            "g",
+        ];
+        let ended = run(flags
+            .iter()
+            .chain(&["--handler", "h.wasm", "--flow-limit", &limits]));
+        assert_eq!(ended.code, 64, "{ended:?}");
+        assert!(ended.stderr.contains(told), "{told}: {}", ended.stderr);
+    }
+}
