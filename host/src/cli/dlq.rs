@@ -3,6 +3,7 @@
 //! - [`peek`], [`groups`], [`show`]: read only.
 //! - [`replay`], [`purge`], [`export`]: move, delete, copy out.
 //! - [`debug`]: runs a dead attempt again.
+//! - [`bisect`]: does it with each stored version.
 //! - [`filter`]: the flags that choose entries.
 //! - [`trial`]: the verdicts of another handler on them.
 
@@ -15,6 +16,7 @@ use crate::cli::{Exit, Failure, Flags, Reach, Variables, ask, commands, output};
 use crate::dead_letter::peek::OTHER;
 use crate::dead_letter::{DeadLetters, Entry, Scan};
 
+mod bisect;
 mod debug;
 mod export;
 mod filter;
@@ -37,6 +39,7 @@ commands! {
     Groups: groups,
     Show: show,
     Debug: debug,
+    Bisect: bisect,
     Replay: replay,
     Purge: purge,
     Export: export,

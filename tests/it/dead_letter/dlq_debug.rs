@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use hostler::wire::dead_letter::RECORDING;
 use hostler_tests::command::{Ended, run};
 use hostler_tests::guests::{guest, guest_module, handler, marked};
+use hostler_tests::versions::{Failing, failing};
 use hostler_tests::web::Web;
 use serde_json::{Value, json};
 
@@ -316,4 +317,44 @@ async fn a_dead_letter_without_a_recording_says_how_to_get_one() {
         refused.stderr.contains("recording = \"full\""),
         "{refused:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bisect_names_the_first_version_that_fails_on_each_dead_letter() {
+    let scene = Scene::new(Kind::Stream).await;
+    let config = config(&scene, "");
+    let folder = scene.server.dir().to_owned();
+    // The fourth one fails at messages whose first byte is below `5`.
+    let versions: Vec<PathBuf> = (1..=6)
+        .map(|number| {
+            let path = folder.join(format!("v{number}.wasm"));
+            let limit = if number < 4 { 0 } else { b'5' };
+            let component = failing(limit, Failing::Trap, &format!("v{number}"));
+            std::fs::write(&path, component).unwrap();
+            path
+        })
+        .collect();
+    let url = scene.server.url();
+    for path in &versions {
+        let path = path.to_str().unwrap();
+        run(["deploy", path, "--redis", &url, "--queue", "orders"]).ok();
+    }
+    let bodies: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+    let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
+    die(&scene, &versions[4], &config, &bodies).await;
+    let ids = ids(&scene);
+    assert_eq!(ids.len(), 5);
+    for id in &ids {
+        let found = scene.dlq("bisect", &[id, "--json"]).ok().json();
+        assert_eq!(found["first"], 4, "{found}");
+        let verdicts = found["versions"].as_array().unwrap().iter();
+        let verdicts: Vec<_> = verdicts.map(|tried| &tried["verdict"]).collect();
+        let expected = ["passes", "passes", "passes", "fails", "fails", "fails"];
+        assert_eq!(verdicts, expected);
+    }
+    let text = scene.dlq("bisect", &[&ids[0]]).ok().stdout;
+    assert!(text.contains("version 4 is the first that fails"), "{text}");
+    // The stored version of the attempt needs no file.
+    let again = scene.dlq("debug", &[&ids[0], "--json"]).ok();
+    assert_eq!(verdict(&again), "same");
 }
