@@ -702,7 +702,9 @@ impl World<'_> {
             } => {
                 let entry = entry_of(*key);
                 let before = self.store.pending.get(&entry).map_or(0, |p| p.count);
-                let reply = self.store.record(now, host, entry, (*expect, *write), *again);
+                let reply = self
+                    .store
+                    .record(now, host, entry, (*expect, *write), *again);
                 if reply == Reply::Done && before < *write {
                     let header = self.scenario.plans[entry].header;
                     self.audit.raised(host, entry, header, false);
