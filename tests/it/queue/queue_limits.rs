@@ -335,3 +335,19 @@ async fn a_clock_that_is_set_back_stops_no_limit() {
     };
     assert!(wait <= Duration::from_secs(60), "{wait:?}");
 }
+
+/// What lies beyond the limit of today, because it was lower or its clock was set back, is paid for in its time.
+#[tokio::test]
+async fn a_limit_that_is_raised_lets_start_what_waits() {
+    let scene = Scene::new().await;
+    let before = host(&scene, &[limit("all", "1/h", 3)]).await;
+    let starts = read(&scene, &before, &[NONE; 6]).await;
+    assert_eq!(granted(&ask(&before, &starts).await), 3);
+    let after = host(&scene, &[limit("all", "1000/s", 5)]).await;
+    let mut left = 3;
+    eventually("the others start", async || {
+        left -= granted(&ask(&after, &starts[..left]).await);
+        left == 0
+    })
+    .await;
+}

@@ -33,10 +33,13 @@ for i, key in ipairs(KEYS) do
     local text = redis.call('GET', key) or ''
     local until_then, written = string.match(text, '^(%d+) (%d+)$')
     local back = math.max(0, (tonumber(written) or 0) - at)
-    paid[key] = math.max(at, (tonumber(until_then) or 0) - back)
-    if i <= plain then
-      paid[key] = math.min(paid[key], at + limits[i].slack)
+    local kept = (tonumber(until_then) or 0) - back
+    if i <= plain and kept > at + limits[i].slack then
+      kept, back = at + limits[i].slack, 1
     end
+    paid[key] = math.max(at, kept)
+    -- What was moved is written, or it would be moved along with the clock, and never come.
+    changed[key] = back > 0 or nil
   end
 end
 -- How long a message must wait that is not paid for.
