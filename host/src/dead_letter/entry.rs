@@ -11,9 +11,9 @@ use crate::delivery::death::History;
 use crate::delivery::evidence::Calls;
 use crate::delivery::journal::Stored;
 use crate::delivery::message::Headers;
+use crate::delivery::recording::{Recording, Unreadable};
 use crate::delivery::signature::signature;
 use crate::delivery::text::{printable, truncate_utf8};
-use crate::wire::recording::{Recording, Unreadable};
 use crate::wire::{dead_letter as header, death, journal, keys, stream};
 
 /// The reason of entries that are no dead letters ([`Entry::is_dead_letter_in`]), in counts and filters.

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use super::journal::session::Session;
 use super::recorded;
 use super::steps::Recording;
+use crate::delivery::recording::{Ask, Track};
 use crate::delivery::trace::{Recorder, StepKind};
-use crate::wire::recording::{Ask, Track};
 
 /// Why nothing is allowed while an instance is only made.
 pub(crate) const NO_MESSAGE: &str = "no message is being handled";

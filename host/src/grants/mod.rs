@@ -6,7 +6,7 @@
 //! - `grant`: how a grant is called, and what it gives. `imports`: which imports need which grant. `link`: links them.
 //! - `providers`: what this host has, and the one place that chooses. `provided`: what a handler gets of it. `scope`,
 //!   `context`, `steps`: what one attempt does, until it ends.
-//! - `recorded`: answers that are recorded for a dead letter, or given again.
+//! - `recorded`: answers that are recorded for a dead letter, or given again. `offline`: grants with nothing behind them.
 //! - [`journal`]: the recorded answers to calls of a message. [`network`]: hosts and addresses in rules. [`name`]: names of rules. `denials`: events.
 //!
 //! Only links know WebAssembly, and a link knows the trait of its provider only.
@@ -23,6 +23,7 @@ pub mod key_value;
 pub(crate) mod link;
 pub mod name;
 pub mod network;
+mod offline;
 mod provided;
 mod providers;
 pub mod publish;

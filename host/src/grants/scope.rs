@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::context::{Context, NO_MESSAGE};
-use super::http::provider::Requests;
+use super::http::requests::Requests;
 use super::journal::remembered::Remembered;
 use super::key_value::provider::Keys;
 use super::provided::Provided;

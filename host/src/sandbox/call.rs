@@ -25,10 +25,10 @@ use crate::delivery::evidence::{Calls, Evidence};
 use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::{Message, TRACEPARENT, TRACESTATE};
 use crate::delivery::outcome::{Fault, FaultKind, Outcome};
+use crate::delivery::recording::{Ended, Head, Tape, Track};
 use crate::delivery::text::truncated;
 use crate::delivery::trace::{Recorder, Trace, Traced};
 use crate::grants::journal::session::Session;
-use crate::wire::recording::{Ended, Head, Tape, Track};
 
 /// The detail of the fault of a guest that loses a request.
 const LEFT_REQUEST: &str = "the handler acked, and a request that it sent is unfinished: wait for its response, or drop it";

@@ -28,6 +28,7 @@ use super::recorded;
 use crate::delivery::effect::{Budget, Effects, Publication};
 use crate::delivery::hold::HoldRoom;
 use crate::delivery::message::{Headers, Message};
+use crate::delivery::recording::{Reading, Track};
 use crate::delivery::reply::REPLY_MAX;
 use crate::delivery::trace::{Recorder, StepKind, Trace};
 use crate::grants::Grants;
@@ -38,7 +39,6 @@ use crate::grants::journal::session::Session;
 use crate::grants::recorded as recorded_answers;
 use crate::grants::scope::Scope;
 use crate::grants::steps::Recording;
-use crate::wire::recording::{Reading, Track};
 
 /// The first argument of a program.
 const PROGRAM_NAME: &str = "handler";

@@ -61,7 +61,7 @@ pub use settings::{Allocation, Cache, Compiler, Settings};
 pub use world::World;
 
 use crate::delivery::hold::HoldRoom;
-use crate::wire::recording::Track;
+use crate::delivery::recording::Track;
 
 /// The version of wasmtime. A test compares it with the lock file.
 pub const WASMTIME_VERSION: &str = "48.0.8";

@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 use wasmtime_wasi::clocks::{MonotonicClock, WallClock};
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtxBuilder};
 
+use crate::delivery::recording::{Reading, Track};
 use crate::delivery::text::hex;
-use crate::wire::recording::{Reading, Track};
 
 /// The track of the attempt that an instance works on. It has one in each of its attempts, or in none.
 pub(super) type Current = Arc<Mutex<Arc<Track>>>;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use crate::dead_letter::Entry;
 use crate::delivery::message::Message;
+use crate::delivery::recording::{
+    Difference, Ended, Exchange, Played, Player, Recording, Track, Unreadable, Watch,
+};
 use crate::delivery::trace::Traced;
 use crate::grants::journal::memory::Memory;
 use crate::grants::journal::session::{Counts, Session};
 use crate::sandbox::{BACKTRACE, Call, Capture, LogLine, LogSink, Sandbox, Settings};
-use crate::wire::recording::{
-    Difference, Ended, Exchange, Played, Player, Recording, Track, Unreadable, Watch,
-};
 use crate::workbench::Error;
 
 /// A dead letter whose last attempt is recorded.

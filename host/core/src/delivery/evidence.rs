@@ -25,7 +25,7 @@ pub struct Evidence {
     pub log: Option<Box<str>>,
     /// Its [`Calls`], as JSON.
     pub calls: Option<Box<str>>,
-    /// Its [recording](crate::wire::recording).
+    /// Its [recording](super::recording).
     pub recording: Option<Arc<Kept>>,
 }
 

@@ -17,7 +17,8 @@
 //! - [`key_value`]: the keys of a handler.
 //! - [`death`]: the history that a dead letter carries, and cycles.
 //! - [`reply`]: what producers that wait learn, and handlers answer.
-//! - [`evidence`]: the log and the calls of an attempt, for its dead letter.
+//! - [`evidence`]: the log, the calls and the recording of an attempt, for its dead letter. [`recording`]: every answer of
+//!   the host to it. [`quoted`]: bytes in JSON.
 //! - [`signature`]: what failures of one cause have in common.
 //! - [`text`]: bounded and printable texts.
 //! - [`trace`]: the trace that a message belongs to.
@@ -39,6 +40,8 @@ pub mod message;
 pub mod millis;
 pub mod outcome;
 pub mod policy;
+pub mod quoted;
+pub mod recording;
 pub mod reply;
 pub(crate) mod rules;
 pub mod signature;

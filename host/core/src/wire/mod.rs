@@ -12,7 +12,6 @@
 //! - [`held`]: how often a message was held.
 //! - [`journal`]: a record of a journal.
 //! - [`line`]: a message as one line of JSON, for export and publish.
-//! - [`recording`]: every answer of the host to an attempt.
 //! - [`reply`]: an answer in the inbox of a producer that waits.
 
 use bytes::Bytes;
@@ -31,7 +30,6 @@ pub mod keys;
 pub mod line;
 pub mod list;
 pub mod parts;
-pub mod recording;
 pub mod reply;
 pub mod stream;
 

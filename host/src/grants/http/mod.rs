@@ -2,7 +2,8 @@
 //! address after the answer of DNS.
 //!
 //! - [`rules`]: what is granted. [`target`]: URLs.
-//! - [`provider`]: what a link asks. `client`: sends what a rule allows; `pool`: the connections of each rule; `idempotency`: keys of requests; `journaled`: requests
+//! - [`provider`]: who sends a request. `requests`: those of an attempt, which a link asks; `recorded`: their answers for a
+//!   dead letter. `client`: sends what a rule allows; `pool`: the connections of each rule; `idempotency`: keys of requests; `journaled`: requests
 //!   whose answers are recorded;
 //!   `connect`: DNS, the check of the address, TCP and TLS. [`stand_in`]: a server of a test.
 //! - `link`: the interface of hostler, and `wasi:http`.
@@ -15,6 +16,7 @@ pub(super) mod link;
 mod pool;
 pub mod provider;
 mod recorded;
+pub(super) mod requests;
 pub mod rules;
 pub mod stand_in;
 pub mod target;

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::Response;
@@ -15,10 +16,10 @@ use sha2::{Digest, Sha256};
 use super::journaled::{pairs, replayed};
 use super::provider::{Body, HttpError, HttpRequest};
 use crate::delivery::journal::Content;
+use crate::delivery::quoted::{Pairs, Text};
+use crate::delivery::recording::{Ask, Place, Player, Tape, Track};
 use crate::delivery::text::truncated;
 use crate::grants::recorded::{UNRECORDED, short};
-use crate::wire::line::{Pairs, Text};
-use crate::wire::recording::{Ask, Place, Player, Tape, Track};
 
 /// The longest URL that is shown.
 const URL_MAX: usize = 200;
@@ -126,10 +127,11 @@ where
     if !track.has_read_secret() && !request.body.is_end_stream() {
         request.body = Body::new(Saying(request.body, said.clone()));
     }
-    let place = tape.begin(ask);
+    let place = tape.begin(ask, Instant::now());
     match send(request).await {
         Err(error) => {
-            tape.answer(place, Some(said.digest()), Err::<(), _>(&error));
+            let digest = Some(said.digest());
+            tape.answer(place, digest, Err::<(), _>(&error), Instant::now());
             Err(error)
         }
         Ok(response) => {
@@ -263,7 +265,8 @@ impl Drop for Taped {
         self.answer.body = Text(taken.into());
         if let Some(tape) = self.tape() {
             let digest = self.said.digest();
-            tape.answer(self.place, Some(digest), Ok::<_, ()>(&self.answer));
+            let answer = Ok::<_, ()>(&self.answer);
+            tape.answer(self.place, Some(digest), answer, Instant::now());
         }
     }
 }

@@ -8,10 +8,10 @@ use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout_at};
 
 use super::session::Session;
+use crate::delivery::quoted::Text;
 use crate::delivery::text::hex;
 use crate::grants::context::{Context, NO_MESSAGE};
 use crate::grants::recorded;
-use crate::wire::line::Text;
 
 /// The longest name of a value.
 const NAME_MAX: usize = 200;

@@ -44,7 +44,7 @@ const CALLS_PER_PAGE: usize = 10;
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Stored {
     /// The value.
-    #[serde(with = "crate::wire::line::as_text")]
+    #[serde(with = "crate::delivery::quoted::as_text")]
     pub value: Bytes,
     /// Its SHA-1 digest in hexadecimal digits; empty if it was not asked for.
     pub digest: String,

@@ -4,15 +4,16 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::delivery::declared::declared;
+use crate::delivery::recording::Track;
 use crate::grants::context::{Context, Origin};
 use crate::grants::recorded;
 use crate::grants::steps;
-use crate::wire::recording::Track;
 
 declared! {
     /// Why a name has no address for the guest.
@@ -137,11 +138,12 @@ impl Lookups {
         let allowed = match self.context.track.as_deref() {
             None => live(),
             Some(Track::Records(tape)) => {
-                let place = tape.begin(asked());
+                let now = Instant::now();
+                let place = tape.begin(asked(), now);
                 let allowed = live();
                 // Nothing that a connection says is recorded: this call stays without an answer.
                 if !allowed {
-                    tape.answer(place, None, Ok::<_, ()>(allowed));
+                    tape.answer(place, None, Ok::<_, ()>(allowed), now);
                 }
                 allowed
             }

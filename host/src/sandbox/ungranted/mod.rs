@@ -17,7 +17,7 @@ use wasmtime_wasi::I32Exit;
 
 use super::host::Host;
 use crate::delivery::millis::millis;
-use crate::wire::recording::Reading;
+use crate::delivery::recording::Reading;
 
 /// The version of the interfaces of `hostler:handler`. The linker takes it for older ones of the same
 /// major version, too.

@@ -13,7 +13,8 @@ use wasmtime_wasi_http::{
     WasiHttpView,
 };
 
-use crate::grants::http::provider::{Body, HttpError, HttpRequest, Requests};
+use crate::grants::http::provider::{Body, HttpError, HttpRequest};
+use crate::grants::http::requests::Requests;
 use crate::sandbox::host::Host;
 use crate::sandbox::limits::Limits;
 

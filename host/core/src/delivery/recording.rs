@@ -16,13 +16,13 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::line::Pairs;
-use crate::delivery::effect::Budget;
-use crate::delivery::evidence::Kept;
-use crate::delivery::message::Headers;
-use crate::delivery::millis::millis;
-use crate::delivery::outcome::Outcome;
-use crate::delivery::text::{DETAIL_MAX, truncated};
+use super::effect::Budget;
+use super::evidence::Kept;
+use super::message::Headers;
+use super::millis::millis;
+use super::outcome::Outcome;
+use super::quoted::Pairs;
+use super::text::{DETAIL_MAX, truncated};
 
 /// The most bytes of a recording.
 pub const RECORDING_MAX: usize = 256 << 10;
@@ -481,7 +481,7 @@ impl Tape {
     }
 
     /// A call begins.
-    pub fn begin(&self, mut ask: Ask) -> Place {
+    pub fn begin(&self, mut ask: Ask, now: Instant) -> Place {
         let mut state = self.lock();
         if let Some(left_out) = &mut state.left_out {
             *left_out = left_out.saturating_add(1);
@@ -498,7 +498,7 @@ impl Tape {
         }
         state.calls.push(Taking {
             ask,
-            began: Instant::now(),
+            began: now,
             ms: 0,
             answer: None,
         });
@@ -506,7 +506,13 @@ impl Tape {
     }
 
     /// The call at this place is this one, and has this answer.
-    pub fn answer(&self, place: Place, digest: Option<String>, answer: impl Serialize) {
+    pub fn answer(
+        &self,
+        place: Place,
+        digest: Option<String>,
+        answer: impl Serialize,
+        now: Instant,
+    ) {
         let mut state = self.lock();
         // There is none after the end of the attempt.
         let Some(place) = place.filter(|place| *place < state.calls.len()) else {
@@ -519,7 +525,7 @@ impl Tape {
         let text = answer.to_string();
         let has_room = self.take(&mut state, text.len());
         if let Some(call) = state.calls.get_mut(place) {
-            call.ms = millis(call.began.elapsed());
+            call.ms = millis(now.saturating_duration_since(call.began));
             if let Some(digest) = digest {
                 call.ask.digest = digest;
             }

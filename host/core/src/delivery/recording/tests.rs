@@ -2,7 +2,7 @@ use bytes::Bytes;
 use serde_json::json;
 
 use super::*;
-use crate::wire::line::Text;
+use crate::delivery::quoted::Text;
 
 fn head() -> Head {
     Head {
@@ -40,8 +40,9 @@ fn call(track: &Track, shown: &str, answer: impl Serialize) {
     let Track::Records(tape) = track else {
         panic!("a tape")
     };
-    let place = tape.begin(ask(shown));
-    tape.answer(place, None, answer);
+    let now = Instant::now();
+    let place = tape.begin(ask(shown), now);
+    tape.answer(place, None, answer, now);
 }
 
 fn finish(track: &Track) -> Kept {
@@ -138,10 +139,10 @@ fn secrets_are_in_a_recording_by_name_only() {
     };
     tape.hide(&[("stripe".to_owned(), "s3cr3t\"".to_owned())]);
     assert_eq!(track.secret("read", "0ther".to_owned()), "0ther");
-    let place = tape.begin(ask("POST https://a.test/s3cr3t\"/x"));
+    let place = tape.begin(ask("POST https://a.test/s3cr3t\"/x"), Instant::now());
     let bytes = Text(Bytes::from_static(b"\xff0ther\0s3cr3t\"s3cr3t\""));
     let answer = json!({"headers": [["x", "Bearer s3cr3t\""]], "body": bytes_of(&bytes)});
-    tape.answer(place, None, answer);
+    tape.answer(place, None, answer, Instant::now());
     assert_eq!(track.without_secrets("k=0ther"), "k=hidden-secret-read");
     let kept = finish(&track);
     for planted in ["s3cr3t", "0ther", "MHRoZXI"] {
