@@ -32,7 +32,7 @@ macro_rules! exits {
 
 exits! {
     Ok = 0, "done; invoke, publish --wait: ack";
-    Failed = 1, "test, demo: a step failed; trace: not found; cancel: nothing to cancel; dlq debug: another outcome";
+    Failed = 1, "test, demo: failed; trace, cancel: nothing found; dlq debug: it differs";
     CannotTell = 2, "dlq debug: the recording does not tell";
     NackRequeue = 10, "invoke: nack-requeue";
     Drop = 11, "invoke, publish --wait: drop";

@@ -118,6 +118,7 @@ fn example_of(key: &str) -> Option<&'static str> {
         ("schedule", r#"{"nightly":{"cron":"30 2 * * *"}}"#),
         ("grant.key-value", r#"{"prefix":"{orders}:kv:"}"#),
         ("grant.journal", "{}"),
+        ("flow.limit", r#"[{"name":"payments","rate":"100/s"}]"#),
         ("otlp.endpoint", "http://localhost:4317"),
         ("otlp.headers_file", "/etc/hostler/otlp"),
         ("otlp.ca", "/etc/hostler/ca.pem"),
