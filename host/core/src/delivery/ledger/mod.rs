@@ -800,9 +800,13 @@ impl<J> Ledger<J> {
 
     /// Whether a suspect waits for its run, and may start.
     fn has_suspect(&mut self, now: Time) -> bool {
-        self.isolated.retain(|key| self.holdings.is_waiting(*key));
+        while let Some(key) = self.isolated.front()
+            && !self.holdings.is_waiting(*key)
+        {
+            self.isolated.pop_front();
+        }
         let mut suspects = self.isolated.iter();
-        suspects.any(|key| self.is_admitted(now, *key))
+        suspects.any(|key| self.holdings.is_waiting(*key) && self.is_admitted(now, *key))
     }
 
     /// Rule 7: records and unconfirmed settlements count as in flight. A settlement that Redis refused
