@@ -21,6 +21,7 @@ mod debug;
 mod export;
 mod filter;
 mod groups;
+mod letter;
 mod peek;
 mod purge;
 mod replay;

@@ -197,7 +197,7 @@ fn text_of(setting: &dyn Definition, value: &DeValue<'_>) -> Result<String, Inva
                 Shape::Tables => ("an array of tables", "[{ body = \"...\" }]"),
                 Shape::Table => ("a table of strings", "{ name = \"value\" }"),
                 Shape::Map => ("a table", "{ name = \"...\" }"),
-                Shape::Rules => ("an array of tables", "[{ host = \"...\" }]"),
+                Shape::Rules => ("an array of tables", "[{ KEY = \"...\" }]"),
                 Shape::Entries => ("a table of tables", "{ name = { file = \"...\" } }"),
             };
             let example = setting

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::debug::{Component, Letter, again, find};
+use super::debug::{Component, Source, again, find};
 use crate::cli::session::ask_at;
 use crate::cli::text::{one_line, short_digest};
 use crate::cli::{Exit, Failure, Variables, output};
@@ -22,7 +22,7 @@ Examples:
 Exit codes: 0 a version fails, 1 none fails, 2 no version tells; 64 usage")]
 pub(super) struct Args {
     #[command(flatten)]
-    letter: Letter,
+    source: Source,
 }
 
 /// The shape of `--json`.
@@ -42,8 +42,12 @@ struct Tried {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let (key, id) = args.letter.named(&variables)?;
-    let flags = args.letter.flags.clone();
+    let Source {
+        letter,
+        json,
+        flags,
+    } = args.source;
+    let (key, id) = letter.named(&flags, &variables)?;
     let (redis, settings) = flags.load(variables, Collected::redis_and_sandbox)?;
     let versions = ask_at(&redis, "dlq", async |session| {
         let entry = find(session, &key, &id).await?;
@@ -91,7 +95,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         first: first.map(|tried| tried.stored.number),
         versions,
     };
-    output::either(args.letter.json, &found, text)?;
+    output::either(json, &found, text)?;
     Ok(exit)
 }
 

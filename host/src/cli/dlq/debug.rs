@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::letter::{Letter, missing};
 use crate::cli::flags::{Deploying, Flags};
 use crate::cli::session::{Session, ask_at, block_on};
 use crate::cli::text::{cut, one_line};
-use crate::cli::{Exit, Failure, Variables, named, output};
+use crate::cli::{Exit, Failure, Variables, output};
 use crate::config::Collected;
 use crate::dead_letter::{DeadLetters, Entry};
 use crate::delivery::recording::{Ended, Exchange, Watch};
@@ -49,7 +50,7 @@ Exit codes: 0 the same fault again, or the other component acks; 1 another
 outcome, or it does not ack; 2 cannot tell; 64 usage, 65 bad component")]
 pub(super) struct Args {
     #[command(flatten)]
-    entry: Letter,
+    source: Source,
 
     /// Read the entry from this file of `hostler dlq export`, without Redis: KEY is any name
     #[arg(long, value_name = "FILE", requires = "handler")]
@@ -66,18 +67,9 @@ pub(super) struct Args {
 
 /// A dead letter, and how its attempt runs again.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Letter {
-    /// The dead-letter key; with --queue, the entry's id
-    #[arg(value_name = "KEY")]
-    key: String,
-
-    /// The entry's id, as `hostler dlq peek` shows it
-    #[arg(required_unless_present = "queue")]
-    id: Option<String>,
-
-    /// The dead letters of this queue, instead of KEY: its hosts say where they go
-    #[arg(long, value_name = "QUEUE", conflicts_with = "id")]
-    queue: Option<String>,
+pub(super) struct Source {
+    #[command(flatten)]
+    pub(super) letter: Letter,
 
     /// Print JSON
     #[arg(long)]
@@ -85,20 +77,6 @@ pub(super) struct Letter {
 
     #[command(flatten)]
     pub(super) flags: Flags<Deploying>,
-}
-
-impl Letter {
-    /// The dead-letter key, and the id.
-    pub(super) fn named(&self, variables: &Variables) -> Result<(String, String), Failure> {
-        match (&self.id, &self.queue) {
-            (Some(id), _) => Ok((self.key.clone(), id.clone())),
-            (None, queue) => {
-                let queue = queue.as_deref().unwrap_or_default();
-                let key = named::dead_letters(&self.flags, variables, queue)?;
-                Ok((key, self.key.clone()))
-            }
-        }
-    }
 }
 
 /// The shape of `--json`.
@@ -129,9 +107,8 @@ pub(super) struct Component {
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
     let (entry, component, mut settings) = match &args.from {
         Some(file) => {
-            let settings = args.entry.flags.clone().collect(variables).sandbox()?;
-            let id = args.entry.id.as_ref().unwrap_or(&args.entry.key);
-            let entry = exported(file, id)?;
+            let settings = args.source.flags.clone().collect(variables).sandbox()?;
+            let entry = exported(file, args.source.letter.id())?;
             let path = args.handler.clone().unwrap_or_default();
             (entry, from_file(path, &settings)?, settings)
         }
@@ -159,7 +136,7 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         log: again.lines.iter().map(|line| line.text.as_str()).collect(),
         backtrace: &again.backtrace,
     };
-    output::either(args.entry.json, &shown, |_| text(&recorded, &again))?;
+    output::either(args.source.json, &shown, |_| text(&recorded, &again))?;
     Ok(exit(again.verdict))
 }
 
@@ -197,8 +174,8 @@ fn from_file(path: PathBuf, settings: &Settings) -> Result<Component, Failure> {
 
 /// The entry, and the component: that of the flag, or the stored one that ran.
 fn of_redis(args: &Args, variables: Variables) -> Result<(Entry, Component, Settings), Failure> {
-    let (key, id) = args.entry.named(&variables)?;
-    let flags = args.entry.flags.clone();
+    let Source { letter, flags, .. } = args.source.clone();
+    let (key, id) = letter.named(&flags, &variables)?;
     let (redis, settings) = flags.load(variables, Collected::redis_and_sandbox)?;
     let (entry, stored) = ask_at(&redis, "dlq", async |session| {
         let entry = find(session, &key, &id).await?;
@@ -218,11 +195,7 @@ fn of_redis(args: &Args, variables: Variables) -> Result<(Entry, Component, Sett
 /// The entry with this id.
 pub(super) async fn find(session: &Session, key: &str, id: &str) -> Result<Entry, Failure> {
     let found = DeadLetters::new(&session.connector, key).find(id).await?;
-    found.ok_or_else(|| {
-        let what = format!("`{key}` has no entry {id}");
-        let hint = "it may have been replayed or purged; `hostler dlq peek` shows what is there";
-        Failure::new(Exit::Usage, what).hint(hint)
-    })
+    found.ok_or_else(|| missing(key, id))
 }
 
 /// The component of the attempt, if it is stored.

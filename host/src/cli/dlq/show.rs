@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use serde::Serialize;
 
+use super::letter::{Letter, missing};
 use super::{log_line, with_letters};
 use crate::cli::text::{UNKNOWN, one_line, one_line_of, or_dash, size, time};
-use crate::cli::{Common, Exit, Failure, Reach, Variables, named, output};
+use crate::cli::{Common, Exit, Failure, Reach, Variables, output};
 use crate::dead_letter::{Entry, groups};
 use crate::delivery::death::Death;
 use crate::delivery::evidence::Calls;
@@ -20,17 +21,8 @@ Examples:
   hostler dlq show --redis redis://localhost orders:dead 1700000000000-0 \\
     --json | jq -r .body")]
 pub(super) struct Args {
-    /// The dead-letter key; with --queue, the entry's id
-    #[arg(value_name = "KEY")]
-    key: String,
-
-    /// The entry's id, as `hostler dlq peek` shows it
-    #[arg(required_unless_present = "queue")]
-    id: Option<String>,
-
-    /// The dead letters of this queue, instead of KEY: its hosts say where they go
-    #[arg(long, value_name = "QUEUE", conflicts_with = "id")]
-    queue: Option<String>,
+    #[command(flatten)]
+    letter: Letter,
 
     #[command(flatten)]
     common: Common<Reach>,
@@ -69,21 +61,12 @@ impl<'a> From<&'a Death> for Record<'a> {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let (key, id) = match (args.id, &args.queue) {
-        (Some(id), _) => (args.key, id),
-        (None, queue) => {
-            let queue = queue.as_deref().unwrap_or_default();
-            let key = named::dead_letters(&args.common.flags, &variables, queue)?;
-            (key, args.key)
-        }
-    };
+    let (key, id) = args.letter.named(&args.common.flags, &variables)?;
     let found = with_letters(&key, args.common.flags, variables, async |letters| {
         Ok(letters.find(&id).await?)
     })?;
     let Some(entry) = found else {
-        let what = format!("`{key}` has no entry {id}");
-        let hint = "it may have been replayed or purged; `hostler dlq peek` shows what is there";
-        return Err(Failure::new(Exit::Usage, what).hint(hint));
+        return Err(missing(&key, &id));
     };
     let history = entry.history();
     let whole = WholeEntry {
