@@ -22,6 +22,8 @@ pub(super) struct Held<J> {
     pub(super) before: u32,
     pub(super) lane: Lane,
     pub(super) state: State,
+    /// When the answer to its claim came.
+    pub(super) since: Time,
     /// When the lease was last confirmed.
     pub(super) leased: Time,
     /// When Redis last said that this host has the delivery, behind all that could have sent it away: `None` = not yet.

@@ -34,7 +34,8 @@ impl<J> Ledger<J> {
     /// A delivery was claimed. Rule 4: if the host already holds its id, the claim replaces that
     /// holding, or waits until the holding ends. But if the lease of that holding surely lasts, the
     /// claim is the older one, and its answer came late. A fetch that was sent before that lease is older, too: a
-    /// group hands out each entry once.
+    /// group hands out each entry once. A claim of what was parked is newer if it was sent after that holding began: whoever
+    /// parked the delivery had it in between, whatever the lease says (the clock of the server may have jumped).
     fn accept(&mut self, now: Time, leased: Time, delivery: Delivery<J>) {
         let min_idle = self.settings.min_idle;
         let Some(old) = self.holdings.by_id(delivery.id) else {
@@ -59,7 +60,9 @@ impl<J> Ledger<J> {
         let is_released = matches!(old.state, State::Released { .. });
         let is_sure = old.lost.is_none() && old.successor.is_none() && !old.doubtful;
         let is_older = delivery.origin == Origin::Fresh && leased < old.leased;
-        if lasts && is_sure && (is_older || now.saturating_sub(old.leased) < min_idle) {
+        let is_newer = delivery.origin == Origin::Returned && leased > old.since;
+        let is_leased = is_older || now.saturating_sub(old.leased) < min_idle;
+        if lasts && is_sure && is_leased && !is_newer {
             let key = self.holdings.next_key(delivery.id);
             self.superseded(key, delivery.job);
         } else if replaceable || (!is_released && !Rule::OneRunAtATime.holds()) {
@@ -113,6 +116,7 @@ impl<J> Ledger<J> {
             before: if fresh { 0 } else { delivery.native },
             lane,
             state: State::Waiting,
+            since: now,
             leased,
             owned: Some(leased).filter(|_| !is_doubtful),
             doubtful: is_doubtful,

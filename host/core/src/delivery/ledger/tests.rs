@@ -662,6 +662,48 @@ fn a_claim_from_before_a_recorded_start_is_confirmed_before_it_is_recorded() {
     }
 }
 
+/// The clock of the server jumps, another host takes the delivery over and parks it, and this host takes it: a record without an
+/// answer then finds the count that the other host has written.
+#[test]
+fn a_start_is_not_recorded_by_what_another_host_wrote_before_it_parked_the_delivery() {
+    let ms = Duration::from_millis;
+    let returned = |leased, native| Event::DueTaken {
+        leased,
+        deliveries: vec![Delivery {
+            id: DeliveryId(1),
+            origin: Origin::Returned,
+            header: 0,
+            native,
+            held: 0,
+            turned_away: None,
+            is_awaited: false,
+            job: (),
+        }],
+        next: None,
+    };
+    // The second claim was sent before the first one had its answer, or behind it.
+    for (sent, is_newer) in [(ms(2), false), (ms(4), true)] {
+        let mut ledger = ledger();
+        let key = releases(&at(&mut ledger, ms(3), returned(ms(1), 1)))[0];
+        at(&mut ledger, ms(3), Event::SlotReady(key));
+        at(&mut ledger, ms(5), returned(sent, 2));
+        let done = Event::Recorded {
+            key,
+            leased: ms(5),
+            reply: Reply::Done,
+        };
+        let actions = at(&mut ledger, ms(6), done);
+        let goes = |action: &Action<()>| matches!(action, Action::Go { .. });
+        assert_eq!(actions.iter().any(goes), !is_newer, "{actions:?}");
+        if is_newer {
+            let key = releases(&actions)[0];
+            let actions = at(&mut ledger, ms(6), Event::SlotReady(key));
+            let asks = |action: &Action<()>| matches!(action, Action::Record { expect: 2, .. });
+            assert!(actions.iter().any(asks), "{actions:?}");
+        }
+    }
+}
+
 /// A renewal confirms that a delivery is this host's, also one whose count is not sure.
 #[test]
 fn a_doubtful_delivery_is_brought_back_behind_a_renewal() {
