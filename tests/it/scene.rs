@@ -15,7 +15,7 @@ use hostler::queue::{Backlog, Claim, Queue, Record, Reply, SettleAction, Settlem
 use hostler::redis::connection::Connector;
 use hostler::redis::target::{PasswordSource, Target, TlsFiles};
 use hostler::runtime::{Settings, UntilEmpty};
-use hostler_tests::redis::{RawRedis, RedisOptions, RedisServer, eventually, free_port};
+use hostler_tests::redis::{PATIENCE, RawRedis, RedisOptions, RedisServer, eventually, free_port};
 
 /// The queue of most tests.
 pub(crate) const KEY: &str = "orders";
@@ -218,7 +218,8 @@ pub(crate) fn cluster(options: RedisOptions) -> RedisOptions {
 
 pub(crate) fn connector(url: &str) -> Connector {
     let target = Target::parse(url, PasswordSource::Url, TlsFiles::default()).unwrap();
-    Connector::new(target, "test")
+    // A busy machine may leave a server that has what was asked for without time to say so. Tests of deadlines have their own.
+    Connector::new(target, "test").with_deadline(PATIENCE)
 }
 
 /// A policy with dead letters, this delivery limit, and short waits between attempts.
