@@ -24,6 +24,7 @@ impl Collected {
         let dead_letter = self.check_dead_letter(queue.as_ref());
         let policy = self.check_policy(queue.as_ref(), dead_letter.as_ref());
         self.check_data_loss(queue.as_ref());
+        self.check_recordings(dead_letter.as_ref());
         self.check_publish(queue.as_ref(), dead_letter.as_ref());
         self.check_keys(queue.as_ref());
         let dedup = self.check_dedup(queue.as_ref());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
-use crate::config::choices::{BreakAt, Codec, Digest};
+use crate::config::choices::{BreakAt, Codec, Digest, Recording};
 use crate::config::collect::Collected;
 use crate::config::limits::LimitRule;
 use crate::config::reach::{read_headers, read_token};
@@ -20,6 +20,7 @@ use crate::delivery::backoff::Backoff;
 use crate::delivery::hold::HoldLimits;
 use crate::delivery::key_value::KeyRules;
 use crate::delivery::policy::{DeadLetterRules, OnCap, Policy, Reason};
+use crate::delivery::recording::RECORDING_MAX;
 use crate::grants::http::rules::HttpRule;
 use crate::grants::key_value::rules::wanted;
 use crate::outgoing::dedup::Dedup;
@@ -41,6 +42,9 @@ use crate::wire;
 use crate::wire::codec::BodyCodec;
 use crate::wire::keys;
 use crate::wire::list::Framing;
+
+/// The bytes of recordings that a dead-letter queue may have without a warning.
+const RECORDINGS_QUIET: u64 = 1 << 30;
 
 impl QueueKind {
     /// The kind, as far as settings differ.
@@ -388,6 +392,27 @@ impl Collected {
             max_len: self.or_default(&dead_letters::DEAD_LETTER_MAX_LEN),
             on_full: self.or_default(&dead_letters::DEAD_LETTER_ON_FULL),
         })
+    }
+
+    /// Whether recordings may take much of the memory of Redis.
+    pub(super) fn check_recordings(&mut self, dead_letter: Option<&DeadLetter>) {
+        let recording: Recording = self.or_default(&dead_letters::RECORDING);
+        let Some(dead_letter) = dead_letter.filter(|_| recording == Recording::Full) else {
+            return;
+        };
+        let (len, each) = (dead_letter.max_len.get(), RECORDING_MAX as u64);
+        let most = len.saturating_mul(each);
+        if most > RECORDINGS_QUIET {
+            let what = format!(
+                "recordings may take {:.1} GiB of Redis in each dead-letter queue: `dead_letter.max_len` is {len}",
+                most as f64 / f64::from(1 << 30)
+            );
+            let hint = format!(
+                "with `max_len = {}`, they take 1 GiB",
+                RECORDINGS_QUIET / each
+            );
+            self.warn(&dead_letters::RECORDING, what, Some(&hint));
+        }
     }
 
     /// How duplicates are found.

@@ -686,6 +686,42 @@ fn a_password_in_a_flag_works_with_a_warning_and_two_passwords_do_not() {
 }
 
 #[test]
+fn recordings_that_may_take_more_than_a_gibibyte_are_worth_a_warning() {
+    let warnings = |more: &str| {
+        let file = format!("{MINIMAL}dead_letter.key = 'dead'\n{more}\n");
+        let given = Given {
+            file: &file,
+            ..Given::default()
+        };
+        let (collected, _dir) = given.collect();
+        let warnings = collected.config().unwrap().warnings;
+        let shown = warnings.iter().map(|one| format!("{one} {:?}", one.hint));
+        shown.collect::<Vec<_>>()
+    };
+    let full = "dead_letter.recording = 'full'";
+    let [warning] = &*warnings(full) else {
+        panic!("one warning")
+    };
+    for part in [
+        "orders.toml:6: recordings may take 24.4 GiB",
+        "`dead_letter.max_len` is 100000",
+        "`max_len = 4096`",
+    ] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+    assert_eq!(
+        warnings(&format!("{full}\ndead_letter.max_len = 4097")).len(),
+        1
+    );
+    for quiet in [
+        "dead_letter.max_len = 100000",
+        &format!("{full}\ndead_letter.max_len = 4096"),
+    ] {
+        assert!(warnings(quiet).is_empty(), "{quiet}");
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_read_is_a_problem_like_any_other() {
     let collected = Collected::new(Input {
         file: Some(&PathBuf::from("/nonexistent/orders.toml")),
