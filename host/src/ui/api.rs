@@ -22,6 +22,7 @@ use crate::redis::Error as RedisError;
 use crate::registry::cancel::CancelError;
 use crate::registry::{Listed, listed, named, overview, trace};
 use crate::rollout::store::Store;
+use crate::wire::dead_letter::RECORDING;
 
 /// The most dead letters on a page.
 const LETTERS_MAX: usize = 200;
@@ -251,7 +252,10 @@ pub(super) async fn letter(State(ui): State<Ui>, words: Words) -> Result<Respons
             "first_ms": death.first_ms, "last_ms": death.last_ms,
         })
     });
-    let headers = entry.headers.iter().map(|(name, value)| {
+    let headers = entry.headers.iter();
+    // It is large.
+    let headers = headers.filter(|(name, _)| !name.eq_ignore_ascii_case(RECORDING.as_bytes()));
+    let headers = headers.map(|(name, value)| {
         let text = |bytes: &[u8]| {
             let text = String::from_utf8_lossy(&bytes[..bytes.len().min(HEADER_MAX + 4)]);
             truncated(&text, HEADER_MAX).to_owned()
@@ -271,6 +275,7 @@ pub(super) async fn letter(State(ui): State<Ui>, words: Words) -> Result<Respons
         "log": entry.log(),
         "calls": entry.calls().calls,
         "calls_before": entry.calls().before,
+        "recording_bytes": entry.headers.find(RECORDING).map(|text| text.len()),
         "history": history.collect::<Vec<_>>(),
         "headers": headers.collect::<Vec<_>>(),
         "body": truncated(&body, BODY_MAX),

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 
 use hostler::delivery::policy::Reason;
+use hostler::wire::dead_letter::RECORDING;
 use hostler_tests::command::{Host, end, hostler, run};
 use hostler_tests::guests::guest;
 use hostler_tests::redis::{PATIENCE, eventually};
@@ -212,7 +213,8 @@ async fn the_page_has_no_outside_resource_and_no_inline_script() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_dashboard_shows_queues_and_dead_letters_as_data() {
     let scene = Scene::new(Kind::Stream).await;
-    let host = scene.binary().flags("max-deliveries=1").ready().await;
+    let flags = "max-deliveries=1 dead-letter-recording=full";
+    let host = scene.binary().flags(flags).ready().await;
     scene.send("text:<script>alert(1)</script>+panic").await;
     scene.send("drop:no customer 17").await;
     scene.send("drop:no customer 4").await;
@@ -259,6 +261,8 @@ async fn the_dashboard_shows_queues_and_dead_letters_as_data() {
     );
     assert_eq!(letter["body"], "text:<script>alert(1)</script>+panic");
     assert_eq!(letter["history"][0]["count"], 1);
+    assert!(letter["recording_bytes"].as_u64() > Some(0), "{letter}");
+    assert!(!letter["headers"].to_string().contains(RECORDING));
     let source = letter["source_id"].as_str().unwrap();
     let trace = ui.get(&format!("/ui/api/trace?id={source}"));
     let found = trace["found"].as_array().unwrap();

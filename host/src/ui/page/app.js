@@ -576,6 +576,7 @@ async function letterPage(key, id) {
       ['died', time(found.row.died_ms)], ['reason', found.row.reason], ['detail', found.row.detail],
       ['cause', `${found.row.signature} ${found.cause}`], ['attempts', found.row.attempts],
       ['source', found.row.source], ['id there', found.source_id], ['group', found.group], ['handler', found.handler],
+      ['recording', found.recording_bytes && `${found.recording_bytes} bytes: hostler dlq debug ${key} ${id} runs the attempt again`],
       ['not a message', found.defect],
     ]),
     el('h3', {}, 'Log of the last attempt'),
