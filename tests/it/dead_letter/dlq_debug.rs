@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use hostler::wire::dead_letter::RECORDING;
-use hostler_tests::command::{Ended, run};
+use hostler_tests::command::{Ended, fed, hostler, run};
 use hostler_tests::guests::{guest, guest_module, handler, marked};
+use hostler_tests::terminal::Terminal;
 use hostler_tests::versions::{Failing, failing};
 use hostler_tests::web::Web;
 use serde_json::{Value, json};
@@ -53,7 +54,7 @@ fn debug(scene: &Scene, config: &Path, id: &str, handler: &Path) -> Ended {
 }
 
 fn entries(scene: &Scene) -> Vec<Value> {
-    let peek = scene.dlq("peek", &["--json", "--limit", "100"]);
+    let peek = scene.dlq("peek", &["--json", "--limit", "1000"]);
     let json = peek.ok().json();
     json["entries"].as_array().unwrap().clone()
 }
@@ -324,11 +325,11 @@ async fn bisect_names_the_first_version_that_fails_on_each_dead_letter() {
     let scene = Scene::new(Kind::Stream).await;
     let config = config(&scene, "");
     let folder = scene.server.dir().to_owned();
-    // The fourth one fails at messages whose first byte is below `5`.
+    // From the fourth on, they fail at one message of 50: the one whose first byte is `0`.
     let versions: Vec<PathBuf> = (1..=6)
         .map(|number| {
             let path = folder.join(format!("v{number}.wasm"));
-            let limit = if number < 4 { 0 } else { b'5' };
+            let limit = if number < 4 { 0 } else { b'1' };
             let component = failing(limit, Failing::Trap, &format!("v{number}"));
             std::fs::write(&path, component).unwrap();
             path
@@ -339,11 +340,12 @@ async fn bisect_names_the_first_version_that_fails_on_each_dead_letter() {
         let path = path.to_str().unwrap();
         run(["deploy", path, "--redis", &url, "--queue", "orders"]).ok();
     }
-    let bodies: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+    let body = |number: u8| char::from(b'0' + number % 50).to_string();
+    let bodies: Vec<String> = (0..150).map(body).collect();
     let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
     die(&scene, &versions[4], &config, &bodies).await;
     let ids = ids(&scene);
-    assert_eq!(ids.len(), 5);
+    assert_eq!(ids.len(), 3);
     for id in &ids {
         let found = scene.dlq("bisect", &[id, "--json"]).ok().json();
         assert_eq!(found["first"], 4, "{found}");
@@ -357,4 +359,35 @@ async fn bisect_names_the_first_version_that_fails_on_each_dead_letter() {
     // The stored version of the attempt needs no file.
     let again = scene.dlq("debug", &[&ids[0], "--json"]).ok();
     assert_eq!(verdict(&again), "same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_steps_through_the_calls_of_an_attempt() {
+    let scene = Scene::new(Kind::Stream).await;
+    let web = Web::start().await;
+    let config = config(&scene, &format!("{}{NEEDED}", rule(&web, "")));
+    let call = |path| format!("send:GET|{}", url(&web, path));
+    let body = format!("{}+{}+trap", call("/ok"), call("/status/422"));
+    let outbound = guest("outbound");
+    die(&scene, &outbound, &config, &[&body]).await;
+    let (id, config) = (&*ids(&scene)[0], config.to_str().unwrap());
+    let flags = ["--config", config, "--handler", outbound.to_str().unwrap()];
+    let words = scene.words("debug", &[&[id, "--step"], &flags[..]].concat());
+
+    let mut terminal = Terminal::spawn(hostler(&words));
+    terminal.shows("call 1: GET http://api.test");
+    assert!(!terminal.text().contains("call 2"), "{}", terminal.text());
+    terminal.types("\n");
+    terminal.shows("/status/422 -> 422");
+    assert!(!terminal.text().contains("verdict"), "{}", terminal.text());
+    terminal.types("\n");
+    terminal.shows("verdict the same again");
+    assert_eq!(terminal.end(), 0);
+
+    // The end of the input goes on.
+    for input in ["", "\n"] {
+        let ended = fed(&words, input.as_bytes()).ok();
+        assert!(ended.stderr.contains("call 2: GET "), "{ended:?}");
+        assert!(ended.stdout.contains("the same again"), "{ended:?}");
+    }
 }
