@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, geteuid};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
@@ -94,6 +94,33 @@ pub fn measured(command: &mut Command) -> (ExitStatus, u64) {
         assert!(began.elapsed() < PATIENCE, "it does not end");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// The same command where no network is, not even that of this machine; or why this process may not do that.
+pub fn without_network(command: &Command) -> Result<Command, String> {
+    let flags: &[&str] = match geteuid().is_root() {
+        true => &["--net"],
+        false => &["--net", "--map-root-user"],
+    };
+    let unshare = |program: &OsStr| {
+        let mut command = Command::new("unshare");
+        command.args(flags).arg(program).stdin(Stdio::null());
+        command
+    };
+    let tried = unshare("true".as_ref()).output();
+    let tried = tried.map_err(|error| format!("unshare: {error}"))?;
+    if !tried.status.success() {
+        return Err(String::from_utf8_lossy(&tried.stderr).trim().to_owned());
+    }
+    let mut inside = unshare(command.get_program());
+    inside.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => inside.env(name, value),
+            None => inside.env_remove(name),
+        };
+    }
+    Ok(inside)
 }
 
 /// Run a command to its end, with this on its stdin.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use hostler::wire::dead_letter::RECORDING;
-use hostler_tests::command::{Ended, fed, hostler, run};
+use hostler_tests::command::{Ended, end, fed, hostler, run, without_network};
 use hostler_tests::guests::{guest, guest_module, handler, marked};
 use hostler_tests::terminal::Terminal;
 use hostler_tests::versions::{Failing, failing};
@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 
 use crate::dead_letter::dlq_scene::{Kind, Scene, on_both};
 use crate::grants::outbound_scene::{rule, url};
+use crate::sandbox::js_promises::Project;
+use crate::sandbox::language_table::for_every_language;
 
 on_both! {
     a_dead_attempt_runs_again_offline_and_ends_in_the_same_way
@@ -20,6 +22,12 @@ on_both! {
     a_call_that_is_not_recorded_leaves_the_verdict_open
     no_secret_is_in_a_recording
     a_recording_is_cut_where_it_is_full_and_says_so
+}
+
+mod faults {
+    use super::{for_every_language, nine_faults_come_again_without_any_network};
+
+    for_every_language!(nine_faults_come_again_without_any_network: rust js;);
 }
 
 /// What all handlers of these tests need.
@@ -389,5 +397,156 @@ async fn a_person_steps_through_the_calls_of_an_attempt() {
         let ended = fed(&words, input.as_bytes()).ok();
         assert!(ended.stderr.contains("call 2: GET "), "{ended:?}");
         assert!(ended.stdout.contains("the same again"), "{ended:?}");
+    }
+}
+
+/// A handler in JavaScript that fails as the body says.
+const FAULTS: &str = r#"
+import http from "hostler:handler/http@1.2.0";
+import { log } from "./logEXT";
+import { decode } from "./utf8EXT";
+
+const get = (url TYPE) => http.fetch({ method: "GET", url, headers: [], body: null, timeoutMs: null });
+const deeper = (n TYPE)TYPE => n + deeper(n + 1);
+
+const cases TYPE = {
+  "type"() { return null.amount; },
+  async "behind an await"() { await null; throw new Error("thrown behind await"); },
+  "no outcome"() {},
+  "another outcome"() { return { tag: "nack" }; },
+  "stack"() { return deeper(0); },
+  "memory"() { for (const all = [];;) all.push(new Uint8Array(1 << 20).fill(1)); },
+  "random"() { log(`drew ${Math.random()}`); throw new Error(`drew ${crypto.randomUUID()}`); },
+  "answer"(url TYPE) {
+    get(`${url}/echo`);
+    return { tag: "drop", val: `the server said ${get(`${url}/status/422`).status}` };
+  },
+  "refused"() { get("http://elsewhere.test/"); },
+};
+
+export const messageHandler = {
+  handle(message TYPE)TYPE {
+    const [name, url] = decode(message.body).split("|");
+    return cases[name](url);
+  },
+};
+"#;
+
+/// A handler in this language, and nine messages that fail in it. One of them asks a server that is told a secret and says
+/// so, and then one that answers 422.
+fn faults(language: &str, web: &Web) -> (PathBuf, Vec<String>, Option<Project>) {
+    if language == "rust" {
+        let (echo, answer) = (url(web, "/echo"), url(web, "/status/422"));
+        let bodies = [
+            "panic".to_owned(),
+            "text:said+trap".to_owned(),
+            "recurse:10000000".to_owned(),
+            "grow:1000".to_owned(),
+            "exit:3".to_owned(),
+            "nack".to_owned(),
+            "random:9+clock+trap".to_owned(),
+            format!("send:GET|{echo}+fetch:GET|{answer}"),
+            "fetch:GET|http://elsewhere.test/".to_owned(),
+        ];
+        return (guest("outbound"), bodies.into(), None);
+    }
+    let project = Project::new(language, &["--with", "http"]);
+    project.write("handler", FAULTS);
+    let names = FAULTS.lines().filter_map(|line| {
+        let line = line.trim().trim_start_matches("async ");
+        line.strip_prefix('"')?.split_once("\"(")
+    });
+    let body = |(name, _)| format!("{name}|{}", url(web, ""));
+    (project.built(), names.map(body).collect(), Some(project))
+}
+
+async fn nine_faults_come_again_without_any_network(language: &str) {
+    come_again(language, 1).await;
+}
+
+async fn come_again(language: &str, times: usize) {
+    const SECRET: &str = "planted-needed";
+    let scene = Scene::new(Kind::Stream).await;
+    let web = Web::start().await;
+    let (handler, bodies, _project) = faults(language, &web);
+    assert_eq!(bodies.len(), 9);
+    let told = "headers.authorization = \"Bearer ${secret:hidden}\"";
+    let config = scene.server.dir().join("orders.toml");
+    let text = format!(
+        "timeout = \"50s\"\ncpu = \"50s\"\n[limit]\ncompile_time = \"10m\"\n[dead_letter]\nrecording = \"full\"\n\
+         {}{NEEDED}hidden = {{ variable = \"NEEDED\" }}\n",
+        rule(&web, told)
+    );
+    std::fs::write(&config, text).unwrap();
+    let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
+    die(&scene, &handler, &config, &bodies.repeat(times)).await;
+    let told = web.seen().into_iter().filter_map(|seen| {
+        let header = seen.header("authorization");
+        header.map(|value| value.contains(SECRET))
+    });
+    assert_eq!(told.collect::<Vec<_>>(), vec![true; 2 * times]);
+    drop(web);
+
+    let exported = scene.dlq("export", &[]).ok().stdout;
+    let file = scene.server.dir().join("dead.jsonl");
+    let debug = |id: &str| {
+        let file = file.to_str().unwrap();
+        let words = ["dlq", "debug", "any", id, "--json", "--from", file];
+        let config = ["--config", config.to_str().unwrap()];
+        let handler = ["--handler", handler.to_str().unwrap()];
+        let command = hostler([&words[..], &config, &handler].concat());
+        let inside = without_network(&command).unwrap_or_else(|why| {
+            println!("skipped: no network around `dlq debug`: {why}");
+            command
+        });
+        end(&mut { inside })
+    };
+    std::fs::write(&file, &exported).unwrap();
+    let entries = entries(&scene);
+    assert_eq!(entries.len(), bodies.len() * times);
+    let mut printed = exported.clone();
+    for entry in &entries {
+        let again = debug(entry["id"].as_str().unwrap()).ok();
+        let json = again.json();
+        assert_eq!(json["verdict"], "same", "{}: {again:?}", entry["body"]);
+        assert_eq!(json["recorded"]["outcome"], json["now"]["outcome"]);
+        assert_eq!(json["recorded"]["fault"], json["now"]["fault"]);
+        assert_eq!(json["recorded"]["detail"], json["now"]["detail"]);
+        printed.push_str(&(again.stdout + &again.stderr));
+    }
+
+    // Another answer than the recorded one.
+    let (before, planted) = (r#"\"status\":422"#, r#"\"status\":418"#);
+    assert!(exported.contains(before), "{exported}");
+    std::fs::write(&file, exported.replace(before, planted)).unwrap();
+    for entry in &entries {
+        let again = debug(entry["id"].as_str().unwrap());
+        let body = entry["body"].as_str().unwrap();
+        let has_answer = body.contains("/status/422") || body.starts_with("answer");
+        assert_eq!(verdict(&again) != "same", has_answer, "{again:?}");
+        if has_answer {
+            let why = again.json()["why"].to_string();
+            assert!(
+                why.contains("it ended otherwise") && why.contains("418"),
+                "{why}"
+            );
+        }
+        printed.push_str(&(again.stdout + &again.stderr));
+    }
+
+    assert!(!printed.contains(SECRET));
+    // All that Redis holds, as it is.
+    scene.raw.ask("CONFIG SET rdbcompression no").await;
+    let held: Vec<u8> = scene.dump().await.into_values().flatten().collect();
+    let has = |text: &str| held.windows(text.len()).any(|part| part == text.as_bytes());
+    assert!(has(RECORDING) && !has(SECRET));
+}
+
+mod long {
+    #[tokio::test(flavor = "multi_thread")]
+    async fn two_hundred_dead_letters_run_again_without_any_network() {
+        for language in ["rust", "js"] {
+            super::come_again(language, 12).await;
+        }
     }
 }

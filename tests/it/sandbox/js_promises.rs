@@ -482,14 +482,14 @@ async fn code_that_would_lose_work_is_not_built(language: &str) {
 }
 
 /// A new project, with the packages of the example.
-struct Project {
+pub(crate) struct Project {
     language: String,
     folder: PathBuf,
     _home: tempfile::TempDir,
 }
 
 impl Project {
-    fn new(language: &str, arguments: &[&str]) -> Self {
+    pub(crate) fn new(language: &str, arguments: &[&str]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut command = hostler(["new", "--lang", language, "--engine", "quickjs", "promises"]);
         end(command.args(arguments).current_dir(home.path())).ok();
@@ -513,7 +513,7 @@ impl Project {
     }
 
     /// Write a source. Types are only in TypeScript.
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let text = match self.language.as_str() {
             "ts" => text
                 .replace("<TYPES>", "<any>")
@@ -537,7 +537,7 @@ impl Project {
     }
 
     /// Build it. The path of the component.
-    fn built(&self) -> PathBuf {
+    pub(crate) fn built(&self) -> PathBuf {
         shell(&self.folder, "npm run build");
         self.folder.join("handler.wasm")
     }

@@ -1,7 +1,7 @@
 //! Components: limits, faults, worlds, languages.
 
 mod fuzz_bodies;
-mod js_promises;
+pub(crate) mod js_promises;
 mod language_conformance;
 mod language_redis;
 pub(crate) mod language_table;
