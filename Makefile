@@ -213,6 +213,8 @@ guests-test: $(GUEST) | setup-rust
 	  --target-dir guest-examples/rust/target
 	+$(CARGO) build --release --locked --target wasm32-wasip1 --manifest-path tests/guests/Cargo.toml -p program -p orders-program \
 	  --target-dir guest-examples/rust/target
+	+$(CARGO) build --profile lines --locked --target wasm32-wasip2 --manifest-path tests/guests/Cargo.toml -p priced \
+	  --target-dir guest-examples/rust/target
 
 # The tables of libraries in handlers (tests/libraries), and the jobs of guest-examples/jobs: they need python3, node, go
 # and their registries. The quick ones are a cut: some rows in one component, what is left behind, causes, and one job.

@@ -9,7 +9,16 @@ use std::path::{Path, PathBuf};
 ///
 /// If it has not been built.
 pub fn guest(name: &str) -> PathBuf {
-    built("wasm32-wasip2", &name.replace('-', "_"))
+    built("wasm32-wasip2/release", &name.replace('-', "_"))
+}
+
+/// The component of the guest `priced`, with the lines of its source.
+///
+/// # Panics
+///
+/// If it has not been built.
+pub fn guest_with_lines() -> PathBuf {
+    built("wasm32-wasip2/lines", "priced")
 }
 
 /// The same as a module of WASIp1; only the guests `program` and `orders_program` are built so.
@@ -18,12 +27,12 @@ pub fn guest(name: &str) -> PathBuf {
 ///
 /// If it has not been built.
 pub fn guest_module(name: &str) -> PathBuf {
-    built("wasm32-wasip1", name)
+    built("wasm32-wasip1/release", name)
 }
 
-fn built(target: &str, name: &str) -> PathBuf {
+fn built(folder: &str, name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join(format!("../guest-examples/rust/target/{target}/release"))
+        .join(format!("../guest-examples/rust/target/{folder}"))
         .join(format!("{name}.wasm"));
     assert!(
         path.is_file(),

@@ -3,6 +3,7 @@
 //! - [`check`]: the bytes are a component or a program, and declare no more than a handler needs.
 //! - [`component_of`]: the component that is compiled. [`program`] makes one of a module with `_start`; `merge` makes one
 //!   core module of several.
+//! - [`has_lines`]: the bytes say of which lines of source their code is made.
 //! - [`snapshot`]: a component that begins where an instance of another one is after its start.
 //!
 //! The host compiles and runs what comes out, and says what it may take. This crate knows no limit of a handler and no
@@ -47,6 +48,16 @@ pub fn component_of(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         Some(merged) => Cow::Owned(merged),
         None => component,
     })
+}
+
+/// Whether a component has the lines of its source, as DWARF. A module that is a program is rewritten: its DWARF would be
+/// about other bytes.
+pub fn has_lines(bytes: &[u8]) -> bool {
+    let is_lines = |payload: wasmparser::Result<Payload<'_>>| match payload {
+        Ok(Payload::CustomSection(section)) => section.name() == ".debug_line",
+        _ => false,
+    };
+    Parser::is_component(bytes) && Parser::new(0).parse_all(bytes).any(is_lines)
 }
 
 /// The parts of a component, without those of its core modules and inner components.

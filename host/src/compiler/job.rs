@@ -47,6 +47,9 @@ pub(super) struct Job {
     pub(super) background: bool,
     #[serde(default)]
     on_demand: bool,
+    /// As in [`Settings`].
+    #[serde(default)]
+    pub(super) lines: bool,
     /// The values of `wasi:config`, for a trial only.
     #[serde(default)]
     pub(super) config: Option<Values>,
@@ -68,6 +71,7 @@ impl Job {
                 .saturating_mul(cores),
             background: settings.background,
             on_demand: allocation == Allocation::OnDemand,
+            lines: settings.lines,
             config: match task {
                 Task::Try => settings.grants.config.clone(),
                 _ => None,

@@ -22,22 +22,23 @@ mod probe;
 mod serve;
 mod trial;
 
+use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use hostler_components::snapshot::{self, WithoutSnapshot};
-use hostler_components::{component_of, describe};
+use hostler_components::{component_of, describe, program};
 use wasmtime::Engine;
 
 use artifact::Artifact;
 use cache::Key;
 use child::Children;
+use job::Job;
 pub use load::read;
 pub(crate) use load::{is_cached, name, on_own_thread};
 pub use serve::serve;
 
 use crate::sandbox::Start;
 use crate::sandbox::error::LoadError;
-use crate::sandbox::limits::Limits;
 use crate::sandbox::settings::{Allocation, Compiler, Settings};
 
 /// The command of the program that calls [`serve`].
@@ -102,7 +103,7 @@ fn compiled(
     }
     let (made, start) = match &settings.compiler {
         Compiler::InProcess => (
-            in_process(engine, bytes)?,
+            in_process(engine, bytes, settings.lines)?,
             without_snapshot(bytes, settings),
         ),
         Compiler::Child { program } => {
@@ -203,14 +204,22 @@ fn has_entry(engine: &Engine, digest: &[u8; 32], settings: &Settings) -> bool {
     dir.is_some_and(|dir| dir.has(&Key::new(engine, digest, settings.snapshot)))
 }
 
+/// The component that is compiled. Lines of source are about the code of its modules as it is, so these are not merged.
+fn compilable(bytes: &[u8], lines: bool) -> Result<Cow<'_, [u8]>, String> {
+    match lines {
+        true => program::component_of(bytes),
+        false => component_of(bytes),
+    }
+}
+
 fn code_max(bytes: &[u8]) -> u64 {
     (bytes.len() as u64)
         .saturating_mul(CODE_FACTOR)
         .saturating_add(CODE_ROOM)
 }
 
-fn in_process(engine: &Engine, bytes: &[u8]) -> Result<Made, LoadError> {
-    let component = component_of(bytes).map_err(LoadError::Invalid)?;
+fn in_process(engine: &Engine, bytes: &[u8], lines: bool) -> Result<Made, LoadError> {
+    let component = compilable(bytes, lines).map_err(LoadError::Invalid)?;
     let code = engine
         .precompile_component(&component)
         .map_err(|error| LoadError::Invalid(describe(&error)))?;
@@ -227,9 +236,10 @@ fn in_process(engine: &Engine, bytes: &[u8]) -> Result<Made, LoadError> {
 
 /// What an engine that compiles needs of the settings. Its code runs on engines with the same memory, stack
 /// and allocation.
-fn settings_for(limits: &Limits) -> Settings {
+fn settings_for(job: &Job) -> Settings {
     Settings {
-        limits: limits.clone(),
+        limits: job.limits.clone(),
+        lines: job.lines,
         ..Settings::default()
     }
 }

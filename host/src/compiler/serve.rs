@@ -8,15 +8,15 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use hostler_components::describe;
 use hostler_components::snapshot::{Snapshot, WithoutSnapshot, take};
-use hostler_components::{component_of, describe};
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{close, getppid};
 
 use super::job::{Answer, ERROR_TEXT_SHOWN, Head, JOB_MAX, Job, Task};
 use super::measure::Meters;
-use super::{Artifact, confine, settings_for, trial};
+use super::{Artifact, compilable, confine, settings_for, trial};
 use crate::delivery::text::truncate_utf8;
 use crate::sandbox::engine;
 use crate::sandbox::fault::host_panic;
@@ -65,12 +65,12 @@ pub fn serve(input: impl Read, mut output: impl Write) -> io::Result<()> {
 }
 
 fn compile(job: &Job, bytes: &[u8]) -> (Answer, Vec<u8>) {
-    let engine = match engine::compiler(&settings_for(&job.limits), job.allocation()) {
+    let engine = match engine::compiler(&settings_for(job), job.allocation()) {
         Ok(engine) => engine,
         Err(error) => return (Answer::Engine(bounded(format!("{error:#}"))), Vec::new()),
     };
     let compile = || {
-        let component = component_of(bytes)?;
+        let component = compilable(bytes, job.lines)?;
         Ok(engine.precompile_component(&component))
     };
     let answer = match catch_unwind(AssertUnwindSafe(compile)) {
@@ -95,7 +95,7 @@ fn snapshot(job: &Job, component: &[u8]) -> (Answer, Vec<u8>) {
 
 fn taken(job: &Job, component: &[u8]) -> Result<Snapshot, WithoutSnapshot> {
     let limits = &job.limits;
-    let config = engine::base(&settings_for(limits), job.allocation())?;
+    let config = engine::base(&settings_for(job), job.allocation())?;
     take(
         component,
         config,

@@ -60,6 +60,7 @@ pub(super) fn run(job: &Job, artifact: &Artifact, mut meters: Meters) -> wasmtim
             key_value: Some(KeyRules::none()),
             ..Grants::default()
         },
+        lines: job.lines,
         ..Settings::default()
     };
     let limits = &settings.limits;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hostler_components::CORE_INSTANCES;
 use wasmtime::{
     Config, Enabled, Engine, EngineWeak, InstanceAllocationStrategy, ModuleVersionStrategy,
-    PoolingAllocationConfig, ResourcesRequired, Strategy,
+    PoolingAllocationConfig, ResourcesRequired, Strategy, WasmBacktraceDetails,
 };
 
 use super::TICK;
@@ -131,6 +131,11 @@ impl Pace {
 /// The engine settings that compiled code depends on.
 pub(crate) fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Result<Config> {
     let limits = &settings.limits;
+    let details = match settings.lines {
+        true => WasmBacktraceDetails::Enable,
+        // A variable of the environment has no say.
+        false => WasmBacktraceDetails::Disable,
+    };
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
@@ -143,6 +148,7 @@ pub(crate) fn base(settings: &Settings, allocation: Allocation) -> wasmtime::Res
         // A `memory.copy` cannot be interrupted; 32-bit memories bound its duration.
         .wasm_memory64(false)
         .wasm_backtrace_max_frames(NonZero::new(BACKTRACE_FRAMES))
+        .wasm_backtrace_details(details)
         .memory_guaranteed_dense_image_size(IMAGE_MAX)
         .module_version(ModuleVersionStrategy::Custom(
             super::WASMTIME_VERSION.to_owned(),

@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use wasmtime::component::ResourceTableError;
-use wasmtime::{PoolConcurrencyLimitError, Trap, WasmBacktrace};
+use wasmtime::{FrameSymbol, PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use super::limiter::{Denied, TooManyDescriptors};
@@ -22,6 +22,9 @@ const FRAMES_MAX: usize = 32;
 
 /// Bytes of a function's name.
 const NAME_MAX: usize = 96;
+
+/// Bytes of the path of a source: its end.
+const PATH_MAX: usize = 256;
 
 /// The line above the functions of a backtrace, in the log of an attempt.
 pub const BACKTRACE: &str = "wasm backtrace:";
@@ -252,25 +255,54 @@ impl Denied {
 }
 
 /// The guest functions in which an error occurred, innermost first, one line each; `None` if the component
-/// has no names.
+/// has no names. With the setting `lines`, also inlined functions, and where each one is in its source.
 pub(super) fn backtrace(error: &wasmtime::Error) -> Option<String> {
     let trace = error.downcast_ref::<WasmBacktrace>()?;
-    let lines = named(trace).map(|(position, name)| format!("{position:>4}: {name}"));
-    let lines: Vec<String> = lines.collect();
+    let frames = trace.frames().iter().enumerate();
+    let lines = frames.flat_map(|(position, frame)| {
+        let functions: Vec<String> = match frame.symbols() {
+            [] => frame.func_name().map(shown).into_iter().collect(),
+            [inlined @ .., own] => {
+                let inlined = inlined.iter().map(|symbol| placed(symbol.name(), symbol));
+                // DWARF may leave out the modules that its name has.
+                let name = frame.func_name().or_else(|| own.name());
+                inlined.chain([placed(name, own)]).collect()
+            }
+        };
+        let functions = functions.into_iter();
+        functions.map(move |function| format!("{position:>4}: {function}"))
+    });
+    let lines: Vec<String> = lines.take(FRAMES_MAX).collect();
     (!lines.is_empty()).then(|| format!("{BACKTRACE}\n{}", lines.join("\n")))
 }
 
-/// The frames with names, demangled, and their positions. The component chooses its names: they are escaped
-/// and bounded. A mangled name can stand for a text thousands of times as long.
+/// The frames with names, and their positions.
 fn named(trace: &WasmBacktrace) -> impl Iterator<Item = (usize, String)> {
     let frames = trace.frames().iter().enumerate();
-    let named = frames.filter_map(|(position, frame)| {
-        let name = rustc_demangle::demangle(frame.func_name()?);
-        let mut name = printable(&format_up_to(NAME_MAX, format_args!("{name:#}")));
-        truncate_utf8(&mut name, NAME_MAX);
-        Some((position, name))
-    });
+    let named = frames.filter_map(|(position, frame)| Some((position, shown(frame.func_name()?))));
     named.take(FRAMES_MAX)
+}
+
+/// The name of a function, demangled. The component chooses its names: they are escaped and bounded. A mangled name can
+/// stand for a text thousands of times as long.
+fn shown(name: &str) -> String {
+    let name = rustc_demangle::demangle(name);
+    let mut name = printable(&format_up_to(NAME_MAX, format_args!("{name:#}")));
+    truncate_utf8(&mut name, NAME_MAX);
+    name
+}
+
+/// A function, and its place in its source: `orders::price at /orders/src/lib.rs:12:5`.
+fn placed(name: Option<&str>, symbol: &FrameSymbol) -> String {
+    let mut text = name.map_or_else(|| "?".to_owned(), shown);
+    if let Some(file) = symbol.file() {
+        let start = file.ceil_char_boundary(file.len().saturating_sub(PATH_MAX));
+        text.push_str(&format!(" at {}", printable(&file[start..])));
+        for number in [symbol.line(), symbol.column()].into_iter().flatten() {
+            text.push_str(&format!(":{number}"));
+        }
+    }
+    text
 }
 
 /// Whether a function only carries out a panic, or ends the process.

@@ -64,6 +64,8 @@ pub struct Settings {
     pub allocation: Allocation,
     /// Whether instances may begin from a snapshot, after their start. Applies to [`Compiler::Child`].
     pub snapshot: bool,
+    /// Whether backtraces name lines of source, where the component has them: its modules are not merged.
+    pub lines: bool,
     /// The compiler.
     pub compiler: Compiler,
     /// The cache of compiled code.
@@ -109,6 +111,7 @@ impl Default for Settings {
             program: Program::default(),
             allocation: Allocation::default(),
             snapshot: true,
+            lines: false,
             compiler: Compiler::default(),
             cache: None,
             background: false,

@@ -13,6 +13,9 @@ use crate::grants::journal::session::{Counts, Session};
 use crate::sandbox::{BACKTRACE, Call, Capture, LogLine, LogSink, Sandbox, Settings};
 use crate::workbench::Error;
 
+/// The most bytes of a backtrace with lines of source, and of the log beside it.
+const LINES_MAX: usize = 64 << 10;
+
 /// A dead letter whose last attempt is recorded.
 #[derive(Debug)]
 pub struct Recorded {
@@ -33,7 +36,7 @@ pub struct Again {
     pub ended: Ended,
     /// Every line that it wrote.
     pub lines: Vec<LogLine>,
-    /// The functions in which it failed.
+    /// The functions in which it failed, with lines of source where the component has them.
     pub backtrace: Vec<String>,
 }
 
@@ -121,6 +124,17 @@ impl Recorded {
         settings.concurrency = 1;
         settings.reuse = 1;
         settings.record_answers = false;
+        settings
+    }
+
+    /// The same, for a backtrace that names lines of source. They are lines of the component itself, and an attempt runs what
+    /// is made of it: from a snapshot, with merged modules.
+    #[must_use]
+    pub fn with_lines(settings: &Settings) -> Settings {
+        let mut settings = Self::offline(settings);
+        settings.lines = true;
+        settings.snapshot = false;
+        settings.limits.log_tail = LINES_MAX;
         settings
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hostler::wire::dead_letter::RECORDING;
 use hostler_tests::command::{Ended, end, fed, hostler, run, without_network};
-use hostler_tests::guests::{guest, guest_module, handler, marked};
+use hostler_tests::guests::{guest, guest_module, guest_with_lines, handler, marked};
 use hostler_tests::terminal::Terminal;
 use hostler_tests::versions::{Failing, failing};
 use hostler_tests::web::Web;
@@ -367,6 +367,32 @@ async fn bisect_names_the_first_version_that_fails_on_each_dead_letter() {
     // The stored version of the attempt needs no file.
     let again = scene.dlq("debug", &[&ids[0], "--json"]).ok();
     assert_eq!(verdict(&again), "same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backtrace_names_lines_of_source_where_the_component_has_them() {
+    let source = include_str!("../../guests/priced/src/lib.rs");
+    let line = source.lines().position(|line| line.contains("expect"));
+    let place = format!("priced/src/lib.rs:{}:", line.unwrap() + 1);
+    for (handler, has_lines) in [(guest_with_lines(), true), (guest("priced"), false)] {
+        let scene = Scene::new(Kind::Stream).await;
+        let config = config(&scene, "");
+        die(&scene, &handler, &config, &["seven"]).await;
+        let id = &ids(&scene)[0];
+        let again = debug(&scene, &config, id, &handler).ok();
+        assert_eq!(verdict(&again), "same");
+        let json = again.json();
+        let flags = ["--config", config.to_str().unwrap()];
+        let handler = ["--handler", handler.to_str().unwrap()];
+        let text = scene.dlq("debug", &[&[&**id], &flags[..], &handler].concat());
+        let text = text.ok().stdout;
+        let (_, below) = text.split_once("wasm backtrace:").unwrap();
+        for trace in [&json["backtrace"].to_string(), below] {
+            assert!(trace.contains("priced::main"), "{trace}");
+            assert_eq!(trace.contains(&place), has_lines, "{trace}");
+            assert_eq!(trace.contains("priced/src/main.rs:8:"), has_lines);
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

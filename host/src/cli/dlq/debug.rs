@@ -105,7 +105,7 @@ pub(super) struct Component {
 }
 
 pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
-    let (entry, component, mut settings) = match &args.from {
+    let (entry, component, settings) = match &args.from {
         Some(file) => {
             let settings = args.source.flags.clone().collect(variables).sandbox()?;
             let entry = exported(file, args.source.letter.id())?;
@@ -115,11 +115,18 @@ pub(super) fn run(args: Args, variables: Variables) -> Result<Exit, Failure> {
         None => of_redis(&args, variables)?,
     };
     let recorded = Recorded::of(&entry)?;
+    let mut patient = settings.clone();
     if args.step {
-        settings.limits.wall = STEPPING;
+        patient.limits.wall = STEPPING;
     }
     let watch = args.step.then(stepping);
-    let again = block_on(again(&recorded, &component, &settings, watch))?;
+    let again = block_on(async {
+        let mut again = again(&recorded, &component, &patient, watch).await?;
+        if again.ended.fault.is_some() && hostler_components::has_lines(&component.bytes) {
+            add_lines(&mut again, &recorded, &component, &settings).await;
+        }
+        Ok(again)
+    })?;
     let digest = component.digest();
     let shown = Shown {
         verdict: again.verdict.label(),
@@ -165,6 +172,24 @@ pub(super) async fn again(
     let settings = Recorded::offline(settings);
     let sandbox = component::load_bytes(&component.path, &component.bytes, &settings)?;
     Ok(recorded.run(&sandbox, watch).await)
+}
+
+/// Name lines of source in the backtrace. The verdict is that of the code that hosts run; this run has other code.
+async fn add_lines(
+    again: &mut Again,
+    recorded: &Recorded,
+    component: &Component,
+    settings: &Settings,
+) {
+    let settings = Recorded::with_lines(settings);
+    // Without lines, the functions stay.
+    let Ok(sandbox) = component::load_bytes(&component.path, &component.bytes, &settings) else {
+        return;
+    };
+    let placed = recorded.run(&sandbox, None).await;
+    if placed.ended.fault == again.ended.fault && !placed.backtrace.is_empty() {
+        again.backtrace = placed.backtrace;
+    }
 }
 
 fn from_file(path: PathBuf, settings: &Settings) -> Result<Component, Failure> {
