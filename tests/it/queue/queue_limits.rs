@@ -125,8 +125,12 @@ async fn the_script_computes_what_the_core_computes() {
                 let units = units.parse().unwrap_or(1);
                 let admissions = ask(&host, std::slice::from_ref(start)).await;
                 let (after, at) = kept(&scene, &format!("{{hostler:limits}}:{name}:a")).await;
-                assert_eq!(after, limit.pace.paid(paid, at, units), "{limit:?} {units}");
-                let wait = limit.pace.start(paid, at, units) - at;
+                assert_eq!(
+                    after,
+                    limit.pace.paid(paid, at, units, 0),
+                    "{limit:?} {units}"
+                );
+                let wait = limit.pace.start(paid, at, units, 0) - at;
                 let expected = match wait {
                     0 => Admission::Granted,
                     _ => Admission::Later(Duration::from_micros(wait)),
@@ -151,7 +155,8 @@ async fn a_message_takes_from_all_of_its_limits_or_from_none() {
         "{admissions:?}"
     );
     let (paid, at) = kept(&scene, "{hostler:limits}:wide").await;
-    assert_eq!(paid - at, 2 * HOUR_US);
+    // A start may be late by 30 ms, and is not lost.
+    assert_eq!(paid - at, 2 * HOUR_US - 30_000);
     // Another queue that names one of them shares it.
     let other = self::host(&scene, &limits[..1]).await;
     let starts = read(&scene, &other, &[NONE; 4]).await;

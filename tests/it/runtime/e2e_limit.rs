@@ -1,9 +1,9 @@
 //! Limits of starts, end to end: over hosts, queues and attempts, and for each key.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use hostler_tests::command::run;
-use hostler_tests::host::{Host, HostOptions};
+use hostler_tests::host::{Host, HostOptions, Line};
 use hostler_tests::redis::eventually;
 use hostler_tests::skew::Skewed;
 use hostler_tests::witness::Witness;
@@ -60,9 +60,9 @@ fn ran_once(witness: &Witness, ids: &[String]) {
     }
 }
 
-/// `count` starts take this time at least, whatever machine they are on.
+/// `count` starts take this time at least, whatever machine they are on: one that is late is not lost.
 fn takes(count: usize, burst: usize, per_second: usize) -> Duration {
-    let paid = u32::try_from(count - burst).unwrap();
+    let paid = u32::try_from(count - burst - 1).unwrap();
     Duration::from_secs(1) * paid / u32::try_from(per_second).unwrap()
 }
 
@@ -89,6 +89,86 @@ async fn four_hosts_start_no_more_than_their_limit_allows() {
         ended.push(host.drained().await);
     }
     ran_once(&Witness::of_all(&ended), &ids);
+}
+
+/// When these hosts have started messages, by the times in their logs: they have one clock, that of the server.
+fn times<'a>(logs: impl IntoIterator<Item = &'a [Line]>) -> Vec<SystemTime> {
+    let starts = logs.into_iter().flatten();
+    let starts = starts.filter(|line| line.start().is_some());
+    let at = |line: &Line| humantime::parse_rfc3339(line.text("timestamp")?).ok();
+    let mut times: Vec<SystemTime> = starts.filter_map(at).collect();
+    times.sort_unstable();
+    times
+}
+
+/// The largest part of this rate that so many starts in a row have used.
+fn used(times: &[SystemTime], count: usize, per_second: f64) -> f64 {
+    let uses = times.windows(count).map(|some| {
+        let took = some[count - 1].duration_since(some[0]).unwrap();
+        (count - 1) as f64 / (per_second * took.as_secs_f64())
+    });
+    uses.fold(0.0, f64::max)
+}
+
+/// The most starts in a second.
+fn most_in_a_second(times: &[SystemTime]) -> usize {
+    let counts = times.iter().enumerate().map(|(place, from)| {
+        let is_within = |at: &&SystemTime| at.duration_since(*from).unwrap().as_secs() == 0;
+        times[place..].iter().take_while(is_within).count()
+    });
+    counts.max().unwrap_or(0)
+}
+
+/// No second has more than 5 % more than the rate, beside the burst and a start that was late. Its line may be written a tenth of
+/// a second late.
+fn keeps_to(times: &[SystemTime], per_second: usize, burst: usize) {
+    let rate = per_second as f64;
+    let allowed = rate * 1.05 + rate / 10.0 + burst as f64 + 1.0;
+    let most = most_in_a_second(times);
+    assert!(most as f64 <= allowed, "{most} of {allowed}");
+}
+
+/// At least 95 % of the rate are used: of some seconds, because other work on the machine may stop all hosts for a while.
+async fn uses_its_limit(hosts: usize, per_second: usize) {
+    let mut scene = Scene::new().await;
+    let options = limited(
+        &scene,
+        &json!([{"name": "api", "rate": format!("{per_second}/s")}]),
+    );
+    let hosts: Vec<Host> = (0..hosts).map(|_| options.start()).collect();
+    let rate = per_second as f64;
+    let some = 3 * per_second;
+    let logs = || hosts.iter().map(Host::log).collect::<Vec<_>>();
+    eventually("the limit is used", async || {
+        // There is always something to do.
+        while scene.published.len() < Witness::so_far(&hosts).total() + some {
+            scene.publish_all("ack", per_second).await;
+        }
+        used(&times(logs().iter().map(Vec::as_slice)), some, rate) >= 0.95
+    })
+    .await;
+    let mut ended = Vec::new();
+    for host in hosts {
+        ended.push(host.drained().await);
+    }
+    let witness = Witness::of_all(&ended);
+    assert_eq!(witness.repeated(), [""; 0]);
+    let times = times(ended.iter().map(|ended| &ended.log[..]));
+    keeps_to(&times, per_second, (per_second / 50).max(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_host_uses_its_limit() {
+    for per_second in [5, 20, 100] {
+        uses_its_limit(1, per_second).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn four_hosts_use_their_limit() {
+    for per_second in [5, 20, 100] {
+        uses_its_limit(4, per_second).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -353,5 +433,70 @@ fn a_limit_that_cannot_be_is_named() {
             .chain(&["--handler", "h.wasm", "--flow-limit", &limits]));
         assert_eq!(ended.code, 64, "{ended:?}");
         assert!(ended.stderr.contains(told), "{told}: {}", ended.stderr);
+    }
+}
+
+mod long {
+    use super::*;
+
+    /// A host is killed every other second. Only what ran there is charged.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn hosts_that_are_killed_all_the_time_use_their_limit_and_no_more() {
+        let mut scene = Scene::new().await;
+        let ids = scene.publish_all("ack", 3000).await;
+        let options = limited(&scene, &json!([{"name": "api", "rate": "100/s"}])).cap(9);
+        let mut hosts: Vec<Host> = (0..4).map(|_| options.start()).collect();
+        let mut ended = Vec::new();
+        let mut killed = Vec::new();
+        let begin = Instant::now();
+        for number in 1..=10 {
+            let next = Duration::from_secs(2 * number);
+            eventually("two seconds are over", async || begin.elapsed() >= next).await;
+            let host = hosts.remove(0).kill().await;
+            killed.extend(
+                host.log
+                    .iter()
+                    .filter_map(|line| Some(line.start()?.0.to_owned())),
+            );
+            ended.push(host);
+            hosts.push(options.start());
+        }
+        let look = scene.emptied().await;
+        assert_eq!(look.dead, [], "{look:?}");
+        for host in hosts {
+            ended.push(host.drained().await);
+        }
+        let (_, witness) = scene.check(&ended).await;
+        for id in ids.iter().filter(|id| !killed.contains(id)) {
+            assert_eq!(witness.attempts(id), [1], "{id}");
+        }
+        let times = times(ended.iter().map(|ended| &ended.log[..]));
+        keeps_to(&times, 100, 2);
+        let used = used(&times, 1000, 100.0);
+        assert!(used >= 0.95, "{used}");
+    }
+
+    /// A burst comes at once, and then what the rate allows.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_burst_comes_at_once() {
+        let mut scene = Scene::new().await;
+        let ids = scene.publish_all("ack", 150).await;
+        let limits = json!([{"name": "api", "rate": "600/min", "burst": 50}]);
+        let options = limited(&scene, &limits);
+        let begin = Instant::now();
+        let hosts: Vec<Host> = (0..4).map(|_| options.start()).collect();
+        scene.emptied().await;
+        assert!(
+            begin.elapsed() >= takes(150, 50, 10),
+            "{:?}",
+            begin.elapsed()
+        );
+        let mut ended = Vec::new();
+        for host in hosts {
+            ended.push(host.drained().await);
+        }
+        ran_once(&Witness::of_all(&ended), &ids);
+        let times = times(ended.iter().map(|ended| &ended.log[..]));
+        keeps_to(&times, 10, 50);
     }
 }

@@ -123,16 +123,22 @@ impl Pace {
         self.cost(self.burst)
     }
 
+    /// How late a start may be that is not lost: a host that waits for it wakes up late, and asks. Where starts are reserved
+    /// nobody waits for them, and none is late.
+    pub fn grace(self) -> u64 {
+        self.cost(1).min(ADMITTED_MS * 1000)
+    }
+
     /// When a message of this number of units may start, if all is paid at `paid`: now, or later. More units than the burst
-    /// count as the burst, or it would never start.
-    pub fn start(self, paid: u64, now: u64, units: u32) -> u64 {
-        let unpaid = paid.max(now) + self.cost(units.min(self.burst));
+    /// count as the burst, or it would never start. `grace`: [`Self::grace`], or 0.
+    pub fn start(self, paid: u64, now: u64, units: u32, grace: u64) -> u64 {
+        let unpaid = self.paid(paid, now, units, grace);
         unpaid.saturating_sub(self.slack()).max(now)
     }
 
     /// When all is paid after such a message has started, or has reserved its start.
-    pub fn paid(self, paid: u64, now: u64, units: u32) -> u64 {
-        paid.max(now) + self.cost(units.min(self.burst))
+    pub fn paid(self, paid: u64, now: u64, units: u32, grace: u64) -> u64 {
+        paid.max(now.saturating_sub(grace)) + self.cost(units.min(self.burst))
     }
 }
 
@@ -181,10 +187,28 @@ mod tests {
         let limit = pace("10/s", 2);
         let (mut paid, mut starts) = (0, Vec::new());
         for _ in 0..4 {
-            starts.push(limit.start(paid, 1_000_000, 1));
-            paid = limit.paid(paid, 1_000_000, 1);
+            starts.push(limit.start(paid, 1_000_000, 1, 0));
+            paid = limit.paid(paid, 1_000_000, 1, 0);
         }
         assert_eq!(starts, [1_000_000, 1_000_000, 1_100_000, 1_200_000]);
+    }
+
+    #[test]
+    fn a_start_that_is_late_is_not_lost() {
+        let grace = |rate| pace(rate, 1).grace();
+        assert_eq!(
+            (grace("20/s"), grace("100/s"), grace("1000000/s")),
+            (30_000, 10_000, 1)
+        );
+        let limit = pace("20/s", 1);
+        let (mut paid, mut now, mut starts) = (0, 1_000_000, 0);
+        // Each wakes up 29 ms late.
+        while now < 11_000_000 {
+            paid = limit.paid(paid, now, 1, limit.grace());
+            starts += 1;
+            now = limit.start(paid, now, 1, limit.grace()) + 29_000;
+        }
+        assert!((199..=201).contains(&starts), "{starts}");
     }
 
     fn rates() -> impl Strategy<Value = Pace> {
@@ -194,18 +218,21 @@ mod tests {
     }
 
     proptest! {
-        /// In any time from one start to another, no more starts than the burst and what the rate allows in that time.
+        /// In any time from one start to another, no more starts than the burst, one that was late, and what the rate allows in
+        /// that time.
         #[test]
         fn no_time_has_more_starts_than_the_rate_allows(
             limit in rates(),
+            is_late in any::<bool>(),
             steps in prop::collection::vec((0_u64..5_000_000, 1_u32..100), 1..60),
         ) {
+            let grace = if is_late { limit.grace() } else { 0 };
             let (mut paid, mut now, mut starts) = (0, 1_700_000_000_000_000_u64, Vec::new());
             for (after, units) in steps {
                 now += after;
                 let units = units.min(limit.burst);
-                if limit.start(paid, now, units) == now {
-                    paid = limit.paid(paid, now, units);
+                if limit.start(paid, now, units, grace) == now {
+                    paid = limit.paid(paid, now, units, grace);
                     starts.push((now, u64::from(units)));
                 }
             }
@@ -214,7 +241,7 @@ mod tests {
                 for (until, units) in &starts[place..] {
                     taken += units;
                     let allowed = (until - from) * u64::from(limit.rate.count()) / limit.rate.period();
-                    prop_assert!(taken <= u64::from(limit.burst) + allowed + 1);
+                    prop_assert!(taken <= u64::from(limit.burst) + u64::from(is_late) + allowed + 1);
                 }
             }
         }
@@ -226,8 +253,8 @@ mod tests {
             let now = 1_700_000_000_000_000_u64;
             let (mut paid, mut last) = (0, now);
             for number in 1..=count as u64 {
-                let start = limit.start(paid, now, 1);
-                paid = limit.paid(paid, now, 1);
+                let start = limit.start(paid, now, 1, 0);
+                paid = limit.paid(paid, now, 1, 0);
                 prop_assert!(start >= last);
                 // No later than the rate says; each cost is rounded up to a microsecond.
                 let latest = now + number * limit.rate.period() / u64::from(limit.rate.count()) + number;

@@ -9,7 +9,8 @@
 --       long, without the sign), the number of the limit that says so; at the end the time, in microseconds }
 --
 -- Where a message waits, those behind it wait as well. One whose limit with a key is used up does not, if its start may be
--- reserved. A start that was reserved is not paid again, if it is not missed by more than a second.
+-- reserved. A start that was reserved is not paid again, if it is not missed by more than a second. Of a limit without a key a
+-- start is not lost that comes late by 30 ms, or by one period if that is shorter: its host waited for it, and had to ask.
 -- A clock that was set back moves the times back with it. Nothing lies farther ahead than the limits without a key allow.
 -- Atomicity: all limits are read before the first write. It adds the memory of a limit that is not paid for, until it is; so it
 -- runs out of memory as well: a full server can be drained.
@@ -26,6 +27,7 @@ end
 for i = 1, all do
   local limit = { count = tonumber(ARGV[3 * i + 1]), period = tonumber(ARGV[3 * i + 2]) }
   limit.slack = cost(limit, tonumber(ARGV[3 * i + 3]))
+  limit.grace = i <= plain and math.min(30000, cost(limit, 1)) or 0
   limits[i] = limit
 end
 for i, key in ipairs(KEYS) do
@@ -37,7 +39,7 @@ for i, key in ipairs(KEYS) do
     if i <= plain and kept > at + limits[i].slack then
       kept, back = at + limits[i].slack, 1
     end
-    paid[key] = math.max(at, kept)
+    paid[key] = math.max(at - (i <= plain and limits[i].grace or 0), kept)
     -- What was moved is written, or it would be moved along with the clock, and never come.
     changed[key] = back > 0 or nil
   end

@@ -403,7 +403,8 @@ impl Audit {
         let paid = now.saturating_sub(since).as_secs_f64() * per_second;
         let unpaid = (unpaid - paid).max(0.0) + 1.0;
         self.unpaid.insert(limit, (now, unpaid));
-        let late = ADMITTED.as_secs_f64() * per_second;
+        // One that was late is not lost.
+        let late = ADMITTED.as_secs_f64() * per_second + 1.0;
         let most = f64::from(pace.burst) + late + f64::from(u8::try_from(scenario.hosts).unwrap());
         self.require(unpaid <= most, || {
             format!("message {entry}: {unpaid} starts at once, and {most} are allowed")

@@ -419,9 +419,10 @@ impl Store {
                 return Admission::Granted;
             }
             let paid = self.paid.entry(limit).or_default();
-            let wait = Time::from_micros(pace.start(*paid, at, 1) - at);
+            let grace = if has_keys { 0 } else { pace.grace() };
+            let wait = Time::from_micros(pace.start(*paid, at, 1, grace) - at);
             if wait.is_zero() || has_keys {
-                *paid = pace.paid(*paid, at, 1);
+                *paid = pace.paid(*paid, at, 1, grace);
             }
             if wait.is_zero() {
                 Admission::Granted
