@@ -434,7 +434,7 @@ impl Collected {
     /// The limits of starts.
     pub(super) fn limits(&mut self) -> Arc<[Limit]> {
         let rules: Vec<LimitRule> = self.value(&flow::LIMITS).unwrap_or_default();
-        rules.iter().map(LimitRule::limit).collect()
+        rules.iter().filter_map(LimitRule::limit).collect()
     }
 
     /// The schedules of the queue.

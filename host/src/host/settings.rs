@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::delivery::ledger;
 use crate::queue::kind::QueueOptions;
+use crate::queue::limits::limited;
 use crate::runtime::{self, Rules, UntilEmpty, gate};
 
 /// The queue of this configuration.
@@ -47,7 +48,7 @@ pub fn loop_settings(config: &Config) -> runtime::Settings {
         breaker: config.swap.breaker,
         on_break: config.swap.on_break,
         journals: config.journal.is_some(),
-        is_limited: !config.limits.is_empty(),
+        limited: limited(&config.limits),
     }
 }
 

@@ -4,8 +4,13 @@
 //! all limits are in the one slot of that tag: a message takes from all of its limits or from none, in one script, whatever
 //! queues share them. A host asks for many messages at a time, so that node has few calls.
 //!
-//! Crash windows: a host that dies behind the script has taken starts that do not happen. They are lost for the others, until
-//! the rate allows the next ones.
+//! Crash windows:
+//! - A host that dies behind the script has taken starts that do not happen. They are lost for the others, until the rate allows
+//!   the next ones.
+//! - A host that dies keeps its permits for attempts until their lease has ended, by the clock of the server.
+//! - An answer is lost: the host says in its next request how many permits it has, and Redis counts these.
+//! - A failover loses what no replica had, unless replicas confirm writes: permits that hosts have, until they say them again,
+//!   which is at once when they are connected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +19,9 @@ use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 
 use crate::delivery::flow::Pace;
-use crate::delivery::ledger::Admission;
+use crate::delivery::ledger::{Admission, Limited, Permits};
 use crate::delivery::message::Message;
+use crate::delivery::millis::millis;
 use crate::delivery::text::hex;
 use crate::queue::Claim;
 use crate::queue::rights::Need;
@@ -34,12 +40,31 @@ const KEY_MAX: usize = 64;
 pub struct Limit {
     /// All queues that name it share it.
     pub name: Arc<str>,
-    /// How many messages may start.
-    pub pace: Pace,
-    /// One limit for each value of this; `None` = one for all messages.
+    /// How many messages may start, or run.
+    pub allows: Allows,
+    /// One limit for each value of this; `None` = one for all messages. Always so where attempts at once are limited.
     pub by: Option<Place>,
     /// The units of a message; `None` = one.
     pub units: Option<Place>,
+}
+
+/// What a limit allows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Allows {
+    /// So many starts in a time.
+    Starts(Pace),
+    /// So many attempts at once.
+    Attempts(u32),
+}
+
+/// How these limit starts.
+pub fn limited(limits: &[Limit]) -> Limited {
+    let is_permit = |limit: &Limit| matches!(limit.allows, Allows::Attempts(_));
+    match limits {
+        [] => Limited::No,
+        limits if limits.iter().any(is_permit) => Limited::Permits,
+        _ => Limited::Starts,
+    }
 }
 
 /// A place in a message.
@@ -71,10 +96,21 @@ impl Place {
 impl Limit {
     /// The units of a message: 1 where it does not say, and never more than may start at once.
     fn units(&self, message: &Message) -> u32 {
+        let Allows::Starts(pace) = self.allows else {
+            return 1;
+        };
         let text = self.units.as_ref().and_then(|place| place.text(message));
         let units = text.and_then(|text| text.trim().parse::<u64>().ok());
-        let units = units.unwrap_or(1).min(self.pace.burst.into());
-        u32::try_from(units).unwrap_or(self.pace.burst)
+        let units = units.unwrap_or(1).min(pace.burst.into());
+        u32::try_from(units).unwrap_or(pace.burst)
+    }
+
+    /// The name of what Redis keeps of it, of messages with this key.
+    fn place(&self, key: Option<&str>) -> String {
+        match self.allows {
+            Allows::Starts(_) => keys::limit(&self.name, key),
+            Allows::Attempts(_) => keys::permits(&self.name),
+        }
     }
 
     /// The key of a message. Those without one share the limit of the empty key.
@@ -118,18 +154,30 @@ impl Admitted {
 /// The rights that limits need. The keys are in another slot than the queue.
 pub(super) fn needs(limits: &[Limit], needs: &mut Vec<Need>) {
     for limit in limits {
-        let key = keys::limit(&limit.name, limit.by.as_ref().map(|_| "k"));
-        needs.push(Need::new("GET", &[&key]));
-        needs.push(Need::new("SET", &[&key, "v", "PX", "1"]));
+        let key = limit.place(limit.by.as_ref().map(|_| "k"));
+        match limit.allows {
+            Allows::Starts(_) => {
+                needs.push(Need::new("GET", &[&key]));
+                needs.push(Need::new("SET", &[&key, "v", "PX", "1"]));
+            }
+            Allows::Attempts(_) => {
+                needs.push(Need::new("HGETALL", &[&key]));
+                needs.push(Need::new("HSET", &[&key, "f", "v"]));
+                needs.push(Need::new("HDEL", &[&key, "f"]));
+                needs.push(Need::new("PEXPIRE", &[&key, "1"]));
+            }
+        }
         needs.push(Need::new("EVALSHA", &["0", "1", &key]));
     }
 }
 
-/// Ask whether these may start, in this order. `may_reserve`: a message whose key is used up may reserve its start.
+/// Ask whether these may start, in this order, and say which permits this host has. `may_reserve`: a message whose key is used up
+/// may reserve its start.
 pub(super) async fn admit(
-    link: &Link,
+    (link, host): (&Link, &str),
     limits: &[Limit],
     starts: &[Start],
+    permits: Permits,
     may_reserve: bool,
 ) -> Result<Vec<Admitted>, Error> {
     let (keyed, plain): (Vec<_>, Vec<_>) = limits.iter().partition(|limit| limit.by.is_some());
@@ -139,25 +187,28 @@ pub(super) async fn admit(
         return Ok(vec![Admitted::GRANTED; starts.len()]);
     }
     let keyed = keyed.first();
-    let mut names: Vec<String> = plain
-        .iter()
-        .map(|limit| keys::limit(&limit.name, None))
-        .collect();
+    let mut names: Vec<String> = plain.iter().map(|limit| limit.place(None)).collect();
     if let Some(limit) = keyed {
         names.extend(starts.iter().map(|start| {
             let key = limit.key(&start.claim.message).unwrap_or_default();
-            keys::limit(&limit.name, Some(&bounded(key)))
+            limit.place(Some(&bounded(key)))
         }));
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut call = ADMIT.on(&names);
     call.arg(plain.len())
         .arg(order.len() - plain.len())
-        .arg(u8::from(may_reserve));
+        .arg(u8::from(may_reserve))
+        .arg(host)
+        .arg(permits.number)
+        .arg(permits.held)
+        .arg(millis(permits.lease));
     for limit in &order {
-        call.arg(limit.pace.rate.count())
-            .arg(limit.pace.rate.period())
-            .arg(limit.pace.burst);
+        let (count, period, burst) = match limit.allows {
+            Allows::Starts(Pace { rate, burst }) => (rate.count(), rate.period(), burst),
+            Allows::Attempts(most) => (most, 0, 0),
+        };
+        call.arg(count).arg(period).arg(burst);
     }
     for start in starts {
         for limit in &order {

@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use crate::delivery::effect::Effects;
 use crate::delivery::evidence::Evidence;
 use crate::delivery::hold::Held;
+use crate::delivery::ledger::Permits;
 pub use crate::delivery::ledger::{Origin, Reply, SettleAction};
 use crate::delivery::message::{DeliveryId, Message};
 use crate::delivery::reply::{self, Answer, Status};
@@ -416,11 +417,17 @@ pub trait Queue: std::fmt::Debug + Send + Sync + 'static {
         holds: &(dyn for<'a> Fn(&'a DeliveryId) -> bool + Sync),
     ) -> Result<Taken, Error>;
 
-    /// Ask whether these may start, in this order, by the limits of the queue. `may_reserve`: a message whose key is used up
-    /// may reserve its start.
+    /// Ask whether these may start, in this order, by the limits of the queue, and say which permits this host has.
+    /// `may_reserve`: a message whose key is used up may reserve its start.
     ///
-    /// Dies here: the starts are lost for the others, until the rate allows the next ones.
-    async fn admit(&self, starts: &[Start], _may_reserve: bool) -> Result<Vec<Admitted>, Error> {
+    /// Dies here: the starts are lost for the others, until the rate allows the next ones; and the permits, until their lease has
+    /// ended.
+    async fn admit(
+        &self,
+        starts: &[Start],
+        _permits: Permits,
+        _may_reserve: bool,
+    ) -> Result<Vec<Admitted>, Error> {
         Ok(vec![Admitted::GRANTED; starts.len()])
     }
 

@@ -12,7 +12,7 @@ pub(crate) const TERMS: &str = include_str!("lua/parts/terms.lua");
 
 scripts! {
     /// Let messages start, as their limits allow.
-    ADMIT = [ALLOW_OOM, TIME] "admit";
+    ADMIT = [ALLOW_OOM, TIME] "admit" durable;
     /// Write the terms of this host, and learn those of all hosts of the queue.
     GO_BY = [ALLOW_OOM, TIME, TERMS] "go_by";
     /// Write the answer to a call into a journal.

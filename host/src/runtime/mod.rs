@@ -36,7 +36,7 @@ pub mod sandboxed;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::delivery::ledger::Settings as LedgerSettings;
+use crate::delivery::ledger::{Limited, Settings as LedgerSettings};
 use crate::delivery::policy::Policy;
 use crate::queue::{self, Guarantee, Queue};
 use crate::rollout::breaker::{BreakerRule, OnBreak};
@@ -77,8 +77,8 @@ pub struct Settings {
     pub on_break: OnBreak,
     /// Whether messages have journals.
     pub journals: bool,
-    /// Whether starts are limited.
-    pub is_limited: bool,
+    /// How starts are limited.
+    pub limited: Limited,
 }
 
 /// Rules that can change while a host runs.
@@ -153,7 +153,7 @@ impl Settings {
             }),
             on_break: OnBreak::default(),
             journals: false,
-            is_limited: false,
+            limited: Limited::No,
         }
     }
 }

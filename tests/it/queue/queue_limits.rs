@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler::delivery::flow::{Pace, Rate};
-use hostler::delivery::ledger::Admission;
-use hostler::queue::limits::{Limit, Place, Start};
+use hostler::delivery::ledger::{Admission, Permits};
+use hostler::queue::limits::{Allows, Limit, Place, Start};
 use hostler::queue::stream::{StreamOptions, StreamQueue};
 use hostler::queue::{Claim, Queue, Reply, SettleAction, Settlement};
 use hostler_tests::redis::eventually;
@@ -25,7 +25,17 @@ fn limit(name: &str, rate: &str, burst: u32) -> Limit {
     let rate = Rate::parse(rate).unwrap();
     Limit {
         name: name.into(),
-        pace: Pace { rate, burst },
+        allows: Allows::Starts(Pace { rate, burst }),
+        by: None,
+        units: None,
+    }
+}
+
+/// So many attempts at once.
+fn at_once(name: &str, most: u32) -> Limit {
+    Limit {
+        name: name.into(),
+        allows: Allows::Attempts(most),
         by: None,
         units: None,
     }
@@ -78,7 +88,23 @@ fn start(claim: Arc<Claim>) -> Start {
 }
 
 async fn ask(host: &StreamQueue, starts: &[Start]) -> Vec<Admission> {
-    let admitted = host.admit(starts, true).await.unwrap();
+    say(host, starts, NO_PERMITS).await
+}
+
+const NO_PERMITS: Permits = permits(0, 0);
+
+/// A host has these permits, says its request with this number.
+const fn permits(held: usize, number: u64) -> Permits {
+    let lease = Duration::from_secs(3600);
+    Permits {
+        held,
+        number,
+        lease,
+    }
+}
+
+async fn say(host: &StreamQueue, starts: &[Start], permits: Permits) -> Vec<Admission> {
+    let admitted = host.admit(starts, permits, true).await.unwrap();
     admitted
         .into_iter()
         .map(|admitted| admitted.admission)
@@ -106,11 +132,14 @@ async fn the_script_computes_what_the_core_computes() {
     {
         for burst in [1, 3, 1_000_000] {
             let name = format!("l{number}-{burst}");
+            let rate = Rate::parse(rate).unwrap();
+            let pace = Pace { rate, burst };
             let limit = by(
                 "tenant",
                 Limit {
                     units: Some(Place::Header("units".to_owned())),
-                    ..limit(&name, rate, burst)
+                    allows: Allows::Starts(pace),
+                    ..at_once(&name, 1)
                 },
             );
             let host = host(&scene, std::slice::from_ref(&limit)).await;
@@ -125,12 +154,8 @@ async fn the_script_computes_what_the_core_computes() {
                 let units = units.parse().unwrap_or(1);
                 let admissions = ask(&host, std::slice::from_ref(start)).await;
                 let (after, at) = kept(&scene, &format!("{{hostler:limits}}:{name}:a")).await;
-                assert_eq!(
-                    after,
-                    limit.pace.paid(paid, at, units, 0),
-                    "{limit:?} {units}"
-                );
-                let wait = limit.pace.start(paid, at, units, 0) - at;
+                assert_eq!(after, pace.paid(paid, at, units, 0), "{limit:?} {units}");
+                let wait = pace.start(paid, at, units, 0) - at;
                 let expected = match wait {
                     0 => Admission::Granted,
                     _ => Admission::Later(Duration::from_micros(wait)),
@@ -181,7 +206,7 @@ async fn a_key_that_is_used_up_holds_up_no_other_key() {
     assert_eq!([second, third, again], [later(1), later(2), later(1)]);
     // Where too many wait, it is first in, first out.
     let starts = read(&scene, &host, &[a, b]).await;
-    let stopped = host.admit(&starts, false).await.unwrap();
+    let stopped = host.admit(&starts, NO_PERMITS, false).await.unwrap();
     for admitted in stopped {
         assert!(
             matches!(admitted.admission, Admission::Wait(_)),
@@ -353,6 +378,79 @@ async fn a_limit_that_is_raised_lets_start_what_waits() {
     eventually("the others start", async || {
         left -= granted(&ask(&after, &starts[..left]).await);
         left == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn hosts_share_permits_and_have_those_that_they_say() {
+    let scene = Scene::new().await;
+    let limits = [at_once("calls", 3), limit("all", "1000000/s", 100)];
+    let (one, two) = (host(&scene, &limits).await, host(&scene, &limits).await);
+    let starts = read(&scene, &one, &[NONE; 4]).await;
+    assert_eq!(granted(&say(&one, &starts[..2], permits(0, 1)).await), 2);
+    let others = say(&two, &starts[2..], permits(0, 1)).await;
+    assert_eq!(granted(&others), 1);
+    assert!(matches!(others[1], Admission::Wait(wait) if wait <= Duration::from_secs(1)));
+    // A request without an answer is asked again: the permits are the same.
+    assert_eq!(granted(&say(&one, &starts[..2], permits(0, 2)).await), 2);
+    assert_eq!(granted(&say(&two, &starts[3..], permits(1, 2)).await), 0);
+    // One ends, and the host gives it back; a request of before that comes late changes nothing.
+    assert_eq!(say(&one, &[], permits(1, 4)).await, []);
+    assert_eq!(granted(&say(&one, &starts[..1], permits(0, 3)).await), 0);
+    assert_eq!(granted(&say(&two, &starts[3..], permits(1, 3)).await), 1);
+    assert_eq!(granted(&say(&two, &starts[3..], permits(2, 4)).await), 0);
+    // Lowered below what runs, nothing starts until it fell.
+    let lower = host(&scene, &[at_once("calls", 2)]).await;
+    assert_eq!(granted(&ask(&lower, &starts[..1]).await), 0);
+    assert_eq!(say(&two, &[], permits(1, 5)).await, []);
+    assert_eq!(granted(&ask(&lower, &starts[..1]).await), 0);
+    assert_eq!(say(&two, &[], permits(0, 6)).await, []);
+    assert_eq!(granted(&ask(&lower, &starts[..1]).await), 1);
+    assert_eq!(say(&one, &[], permits(0, 5)).await, []);
+    assert_eq!(say(&lower, &[], permits(0, 1)).await, []);
+    assert_eq!(scene.raw.number("EXISTS {hostler:limits}::calls").await, 0);
+}
+
+#[tokio::test]
+async fn the_permits_of_a_host_that_says_nothing_return_when_their_lease_ends() {
+    let scene = Scene::new().await;
+    let limits = [at_once("calls", 1)];
+    let (dead, live) = (host(&scene, &limits).await, host(&scene, &limits).await);
+    let starts = read(&scene, &dead, &[NONE; 2]).await;
+    let lease = Duration::from_millis(300);
+    let begin = scene.now_ms().await;
+    let short = Permits {
+        lease,
+        ..permits(0, 1)
+    };
+    assert_eq!(granted(&say(&dead, &starts[..1], short).await), 1);
+    let mut number = 0;
+    eventually("the permit is free", async || {
+        number += 1;
+        granted(&say(&live, &starts[1..], permits(0, number)).await) == 1
+    })
+    .await;
+    assert!(scene.now_ms().await - begin >= 300);
+}
+
+/// A host that has waited for a second comes first, whoever asks meanwhile.
+#[tokio::test]
+async fn a_host_that_waits_comes_before_one_that_always_has_something_to_do() {
+    let scene = Scene::new().await;
+    let limits = [at_once("calls", 1)];
+    let (busy, waits) = (host(&scene, &limits).await, host(&scene, &limits).await);
+    let starts = read(&scene, &busy, &[NONE; 2]).await;
+    assert_eq!(granted(&say(&busy, &starts[..1], permits(0, 1)).await), 1);
+    let mut number = 1;
+    eventually("the other one gets the permit", async || {
+        number += 1;
+        // Its attempt has ended, and it asks for the next one, again and again.
+        let has = usize::from(granted(&say(&waits, &starts[1..], permits(0, number)).await) == 1);
+        if has == 0 {
+            say(&busy, &starts[..1], permits(0, number)).await;
+        }
+        has == 1
     })
     .await;
 }

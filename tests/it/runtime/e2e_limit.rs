@@ -416,7 +416,23 @@ fn a_limit_that_cannot_be_is_named() {
             json!([{"name": "a", "rate": "1/s", "by": "header:a"}, {"name": "b", "rate": "1/s", "by": "header:b"}]),
             "one limit with a key",
         ),
-        (json!([{"name": "api", "concurrency": 5}]), "concurrency"),
+        (json!([{"name": "api"}]), "neither `rate` nor `concurrency`"),
+        (
+            json!([{"name": "api", "rate": "1/s", "concurrency": 5}]),
+            "write two limits",
+        ),
+        (
+            json!([{"name": "api", "concurrency": 5, "by": "header:a"}]),
+            "several streams in one process",
+        ),
+        (
+            json!([{"name": "api", "concurrency": 5, "units": "header:a"}]),
+            "are of a `rate`",
+        ),
+        (
+            json!([{"name": "api", "concurrency": 0}]),
+            "between 1 and 1000000",
+        ),
     ] {
         let limits = limits.to_string();
         let flags = [

@@ -12,6 +12,7 @@ mod e2e_limit;
 mod e2e_load;
 mod e2e_log;
 mod e2e_outcomes;
+mod e2e_permits;
 mod e2e_refused;
 mod e2e_reply;
 mod e2e_retention;

@@ -107,6 +107,11 @@ pub(crate) enum Rule {
     TakeoversAreNoted,
     /// 39: where starts are limited, each one is admitted first.
     StartsAreAdmitted,
+    /// 40: a host says again and again how many permits it has.
+    PermitsAreRenewed,
+    /// 40: of two requests of a host the later one says how many permits it has (`admit.lua`).
+    #[cfg(test)]
+    LaterNumbersStand,
     /// 30: when attempts become slow, messages that a host does not start soon go back.
     ExcessGoesBack,
     /// 19: deliveries that were parked in an earlier group are parked again.

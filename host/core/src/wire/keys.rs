@@ -206,6 +206,11 @@ pub fn limit(name: &str, key: Option<&str>) -> String {
     }
 }
 
+/// How many permits each host has of a limit of attempts at once. No limit has an empty name, so this is no key of one.
+pub fn permits(name: &str) -> String {
+    format!("{{hostler:limits}}::{name}")
+}
+
 /// The sorted set of the queues that hosts serve.
 pub const QUEUES: &str = "hostler:queues";
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use redis::Cmd;
 
+use crate::delivery::ledger::Permits;
 use crate::delivery::policy::Rejection;
 use crate::delivery::reply;
 use crate::outgoing::Outlets;
@@ -168,10 +169,12 @@ impl Base {
     pub(super) async fn admit(
         &self,
         starts: &[Start],
+        permits: Permits,
         may_reserve: bool,
     ) -> Result<Vec<Admitted>, Error> {
         let limits = Arc::clone(&self.rules.now().limits);
-        limits::admit(&self.commands, &limits, starts, may_reserve).await
+        let from = (&self.commands, &*self.consumer);
+        limits::admit(from, &limits, starts, permits, may_reserve).await
     }
 
     /// Whether starts are limited, for scripts.

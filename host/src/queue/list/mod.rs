@@ -26,6 +26,7 @@ use super::{
 use crate::calls::copy;
 use crate::calls::words::{refused, word_reply};
 use crate::calls::{self, Batch, Replies, all_of, batches, complete, note};
+use crate::delivery::ledger::Permits;
 use crate::delivery::message::DeliveryId;
 use crate::delivery::millis::{millis, millis_up};
 use crate::queue::due::Due;
@@ -506,8 +507,13 @@ impl Queue for ListQueue {
         }
     }
 
-    async fn admit(&self, starts: &[Start], may_reserve: bool) -> Result<Vec<Admitted>, Error> {
-        self.base.admit(starts, may_reserve).await
+    async fn admit(
+        &self,
+        starts: &[Start],
+        permits: Permits,
+        may_reserve: bool,
+    ) -> Result<Vec<Admitted>, Error> {
+        self.base.admit(starts, permits, may_reserve).await
     }
 
     fn let_go(&self) {

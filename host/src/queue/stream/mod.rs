@@ -26,6 +26,7 @@ use super::{
 };
 use crate::calls::words::full;
 use crate::calls::{self, Batch, all_of, batches, complete};
+use crate::delivery::ledger::Permits;
 use crate::delivery::message::DeliveryId;
 use crate::delivery::policy::Reason;
 use crate::queue::due::Due;
@@ -664,8 +665,13 @@ impl Queue for StreamQueue {
         Ok(taken)
     }
 
-    async fn admit(&self, starts: &[Start], may_reserve: bool) -> Result<Vec<Admitted>, Error> {
-        self.base.admit(starts, may_reserve).await
+    async fn admit(
+        &self,
+        starts: &[Start],
+        permits: Permits,
+        may_reserve: bool,
+    ) -> Result<Vec<Admitted>, Error> {
+        self.base.admit(starts, permits, may_reserve).await
     }
 
     async fn journal(&self, claim: &Claim) -> Result<Journal, Error> {

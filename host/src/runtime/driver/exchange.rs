@@ -26,7 +26,7 @@ impl Driver {
             Action::TakeDue { max } => self.waiting.due = Some(max),
             Action::TakeOrphans { max } => self.waiting.orphans = Some(max),
             Action::Renew(keys) => self.waiting.renewals = Some(keys),
-            Action::Admit(keys) => self.waiting.admissions = Some(keys),
+            Action::Admit { keys, permits } => self.waiting.admissions = Some((keys, permits)),
             Action::Release {
                 key,
                 attempt,

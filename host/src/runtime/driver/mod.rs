@@ -21,7 +21,7 @@ use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
 use crate::delivery::ledger::{Event, Key, Ledger, Time};
-use crate::queue::{Guarantee, Queue};
+use crate::queue::{Guarantee, Queue, limits};
 use crate::runtime::executor::{self, LOOK_MAX, Shared};
 use crate::runtime::gate::Gate;
 use crate::runtime::handler::{Handler, SlotEvent};
@@ -145,7 +145,7 @@ impl Driver {
         settings.ledger.batch = monitor.batch();
         let timeout = settings.until_empty.and_then(|until| until.timeout);
         let mut ledger = Ledger::new(clock.now(), settings.ledger.clone());
-        ledger.apply(clock.now(), Event::Limited(settings.is_limited));
+        ledger.apply(clock.now(), Event::Limited(settings.limited));
         Self {
             ledger,
             reporter: Reporter::new(metrics, health, queue.guarantee(), queue.contact()),
@@ -297,10 +297,10 @@ impl Driver {
                 let max_attempts = &self.shared.max_attempts;
                 max_attempts.store(starts_max, Ordering::Relaxed);
                 self.gate.limits.ttl = ttl;
-                let is_limited = Event::Limited(!queue.limits.is_empty());
+                let limited = Event::Limited(limits::limited(&queue.limits));
                 // The queue must know where dead letters go before the ledger decides on one.
                 self.queue.adopt(queue);
-                self.ledger.apply(self.clock.now(), is_limited);
+                self.ledger.apply(self.clock.now(), limited);
                 self.ledger
                     .apply(self.clock.now(), Event::PolicyChanged(Box::new(policy)));
                 if paused != self.ledger.is_paused() {

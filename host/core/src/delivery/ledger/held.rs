@@ -46,8 +46,10 @@ pub(super) struct Held<J> {
     pub(super) is_checked: bool,
     /// Rule 22: its last run, whose acknowledgement Redis may find to be void.
     pub(super) last: LastRun,
-    /// Rule 39: when its next start was admitted; of a suspect, from when it may start.
+    /// Rule 39: when its next start was admitted.
     pub(super) admitted: Option<Time>,
+    /// The start of this suspect is reserved for then: it is asked for again.
+    pub(super) reserved: Option<Time>,
 }
 
 /// What is known of a delivery that Redis did not find although its lease lasts.

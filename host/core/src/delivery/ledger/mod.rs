@@ -45,7 +45,7 @@ mod types;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-pub use admit::Admission;
+pub use admit::{Admission, Limited, Permits};
 pub use types::{
     Action, Closed, Delivery, Event, HaltCause, Key, Note, Origin, Reply, Settings, SettleAction,
     Time, TurnedAway,
@@ -226,7 +226,8 @@ impl<J> Ledger<J> {
     /// When the lease of this holding was last confirmed. A renewal that came too late to be sure
     /// does not count.
     pub fn leased(&self, key: Key) -> Option<Time> {
-        self.holdings.find(key).map(|held| held.leased)
+        let held = self.holdings.find(key)?;
+        Some(self.admissions.leased(held.leased))
     }
 
     /// Until when no other host can have taken it, if this host still has it: `None` = no host knows.
@@ -275,7 +276,11 @@ impl<J> Ledger<J> {
     /// Whether the drain is over: nothing is held, and nothing more can come.
     pub fn is_drained(&self) -> bool {
         let is_dry = self.hands_back() || self.leftovers == Leftovers::None;
-        self.draining && self.is_empty() && self.intake.is_quiet() && is_dry
+        self.draining
+            && self.is_empty()
+            && self.intake.is_quiet()
+            && is_dry
+            && self.has_given_back()
     }
 
     /// The operator's rules in force.
@@ -356,6 +361,7 @@ impl<J> Ledger<J> {
             Event::Offline => self.intake.offline(now),
             Event::Online => {
                 self.intake.online(now, self.settings.min_idle);
+                self.admissions.next_renewal = now;
                 if self.is_closing() {
                     self.give_back_waiting();
                 }
@@ -381,8 +387,8 @@ impl<J> Ledger<J> {
             Event::BatchChanged(batch) => self.settings.batch = batch,
             Event::PolicyChanged(policy) => self.change_policy(now, *policy),
             Event::Paused(paused) => self.pause(now, paused),
-            Event::Limited(is_limited) => self.limit(is_limited),
-            Event::Admitted { sent, replies } => self.admitted(now, sent, &replies),
+            Event::Limited(limited) => self.limit(now, limited),
+            Event::Admitted { sent, replies } => self.admitted(now, sent, replies.as_deref()),
             Event::Drain => self.drain(),
         }
     }
@@ -869,7 +875,7 @@ impl<J> Ledger<J> {
             }
             Some(_) | None => None,
         };
-        self.give(key, attempt, leased, false);
+        self.give(key, attempt, self.admissions.leased(leased), false);
         true
     }
 

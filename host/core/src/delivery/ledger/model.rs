@@ -372,6 +372,13 @@ fn every_promise_holds_while_starts_are_limited() {
     println!("{all:?}");
 }
 
+/// There are never more attempts at once than permits, each permit comes back, and each message is handled in the end.
+#[test]
+fn every_promise_holds_while_attempts_need_permits() {
+    let all = holds(300, Scenario::permitting);
+    println!("{all:?}");
+}
+
 #[test]
 fn every_promise_holds_where_nothing_fails() {
     let all = holds(200, Scenario::quiet);

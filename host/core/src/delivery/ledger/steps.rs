@@ -134,6 +134,7 @@ impl<J> Ledger<J> {
                 reruns: 0,
             },
             admitted: None,
+            reserved: None,
         };
         self.holdings.insert(delivery.id, held);
         let turned_away = delivery.turned_away;
@@ -164,6 +165,10 @@ impl<J> Ledger<J> {
             // The suspects with the fewest charges run first: a message that keeps killing its hosts,
             // and that no cap ends, comes behind every innocent that it made a suspect.
             Lane::Isolated => {
+                if let Some(held) = self.holdings.find_mut(key) {
+                    // Rule 39: it is admitted anew.
+                    held.admitted = None;
+                }
                 let charges = |key| self.holdings.find(key).map_or(0, |held| held.counts.native);
                 let own = charges(key);
                 let place = self.isolated.iter().position(|&other| charges(other) > own);
@@ -534,6 +539,7 @@ impl<J> Ledger<J> {
             held.before = held.counts.native;
             held.lane = Lane::Normal;
             held.admitted = None;
+            held.reserved = None;
         }
         // Rule 31.
         if let (Some(after), Outcome::NackRequeue(_)) = (hold, &outcome)
@@ -644,7 +650,11 @@ impl<J> Ledger<J> {
             match self.mode {
                 // Rule 7: its isolated run goes on.
                 Mode::Isolated { key: suspect, .. } if suspect == key => {
-                    self.release_one(key);
+                    match self.admissions.is_limited {
+                        // Rule 39: its next start is admitted by itself, and nobody waits for that, empty.
+                        true => self.hand_back(key),
+                        false => drop(self.release_one(key)),
+                    }
                 }
                 _ => self.enqueue(key, lane),
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Admission;
+use super::{Admission, Limited, Permits};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::outcome::Outcome;
 use crate::delivery::policy::{Policy, Reason, Rejection};
@@ -291,14 +291,14 @@ pub enum Event<J> {
     PolicyChanged(Box<Policy>),
     /// The operator paused the queue (`true`), or resumed it.
     Paused(bool),
-    /// Starts are limited from now on (`true`), or no longer.
-    Limited(bool),
+    /// Starts are limited like this from now on.
+    Limited(Limited),
     /// The answer to [`Action::Admit`].
     Admitted {
         /// When the request was sent.
         sent: Time,
-        /// One for each delivery, in the order of the request; none if it failed.
-        replies: Vec<Admission>,
+        /// One for each delivery, in the order of the request; `None`: it failed.
+        replies: Option<Vec<Admission>>,
     },
     /// Stop: hand back deliveries that have not started, and wait for the others.
     Drain,
@@ -328,8 +328,13 @@ pub enum Action<J> {
     },
     /// Renew these leases; answered by [`Event::Renewed`].
     Renew(Vec<Key>),
-    /// Ask whether these may start, by their limits; answered by [`Event::Admitted`].
-    Admit(Vec<Key>),
+    /// Ask whether these may start, by their limits, and say which permits this host has; answered by [`Event::Admitted`].
+    Admit {
+        /// In the order in which they start; there may be none.
+        keys: Vec<Key>,
+        /// The permits of other deliveries.
+        permits: Permits,
+    },
     /// Give it to the executor.
     Release {
         /// Which.

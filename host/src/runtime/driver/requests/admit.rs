@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::workers::Worker;
 use super::{Ask, Kind};
-use crate::delivery::ledger::{Admission, Event, Key, Time};
+use crate::delivery::ledger::{Admission, Event, Key, Permits, Time};
 use crate::queue::limits::{Admitted, Start, WAITING_MAX};
 use crate::redis::Error;
 use crate::runtime::driver::Driver;
@@ -14,16 +14,18 @@ use crate::runtime::driver::Driver;
 pub(super) struct Admit {
     keys: Vec<Key>,
     starts: Vec<Start>,
+    permits: Permits,
     may_reserve: bool,
 }
 
 impl Ask for Admit {
-    type Answer = Vec<(Key, Admitted)>;
+    /// `None` = it was not asked.
+    type Answer = Option<Vec<(Key, Admitted)>>;
 
     const ERRAND: Option<&'static str> = Some("asking the limits of starts");
 
     fn next(driver: &mut Driver, now: Time) -> Option<Self> {
-        let keys = driver.waiting.admissions.take()?;
+        let (keys, permits) = driver.waiting.admissions.take()?;
         let start = |key: &Key| {
             let job = driver.ledger.job(*key)?;
             Some(Start {
@@ -36,23 +38,25 @@ impl Ask for Admit {
             Some(starts) => Some(Self {
                 keys,
                 starts,
+                permits,
                 may_reserve: driver.waiting_starts < WAITING_MAX,
             }),
             // One of them has gone in this moment, or Redis refuses to say: the ledger asks again.
             None => {
-                Self::answered(driver, now, now, Vec::new());
+                Self::answered(driver, now, now, None);
                 None
             }
         }
     }
 
     async fn ask(&mut self, worker: &Worker) -> Result<Self::Answer, Error> {
-        let admitted = worker.queue.admit(&self.starts, self.may_reserve).await?;
-        Ok(self.keys.drain(..).zip(admitted).collect())
+        let (starts, permits) = (&self.starts, self.permits);
+        let admitted = worker.queue.admit(starts, permits, self.may_reserve);
+        Ok(Some(self.keys.drain(..).zip(admitted.await?).collect()))
     }
 
     fn answered(driver: &mut Driver, now: Time, sent: Time, admitted: Self::Answer) {
-        for (key, admitted) in &admitted {
+        for (key, admitted) in admitted.iter().flatten() {
             let Some(job) = driver.ledger.job_mut(*key) else {
                 continue;
             };
@@ -66,14 +70,18 @@ impl Ask for Admit {
                 Admission::Wait(_) => {}
             }
         }
-        driver.reporter.admitted(&admitted);
-        let replies = admitted.into_iter().map(|(_, admitted)| admitted.admission);
-        let replies = replies.collect();
+        driver
+            .reporter
+            .admitted(admitted.as_deref().unwrap_or_default());
+        let replies = admitted.map(|admitted| {
+            let admissions = admitted.into_iter().map(|(_, admitted)| admitted.admission);
+            admissions.collect()
+        });
         driver.ledger.apply(now, Event::Admitted { sent, replies });
     }
 
     fn failed(driver: &mut Driver, now: Time, sent: Time, error: &Error) {
         driver.request_failed::<Self>(now, error);
-        Self::answered(driver, now, sent, Vec::new());
+        Self::answered(driver, now, sent, None);
     }
 }

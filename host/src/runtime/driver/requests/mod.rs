@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tracing::{debug, info, warn};
 
-use crate::delivery::ledger::{Event, Key, Reply, Time};
+use crate::delivery::ledger::{Event, Key, Permits, Reply, Time};
 use crate::delivery::millis::millis;
 use crate::queue::{self, Claim, Guarantee, Settlement};
 use crate::redis::Error;
@@ -201,7 +201,7 @@ requests! {
     /// Starts to record.
     Record, records: Vec<(Key, queue::Record)>;
     /// Starts that are limited.
-    Admit, admissions: Option<Vec<Key>>;
+    Admit, admissions: Option<(Vec<Key>, Permits)>;
     /// Deliveries to settle in any other way.
     Settle, settlements: Vec<(Key, Settlement)>;
     /// Deliveries to dead-letter.

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::super::held::State;
 use super::super::{
-    Action, Admission, Closed, Delivery, Event, Key, Note, Reply, SettleAction, Time,
+    Action, Admission, Closed, Delivery, Event, Key, Note, Permits, Reply, SettleAction, Time,
 };
 use super::audit::Cause;
 use super::journal::{self, Intended};
 use super::scenario::{Gate, Nature, ms};
 use super::store::{Entry, Handed, HostId, Owner};
-use super::world::{Job, Step, World, entry_of};
+use super::world::{Job, LATELY, Step, World, entry_of};
 use crate::delivery::message::DeliveryId;
 use crate::delivery::rules::Rule;
 
@@ -60,8 +60,8 @@ pub(super) enum Command {
         again: bool,
     },
     Renew(Vec<Key>),
-    /// Deliveries, and when their starts were reserved for.
-    Admit(Vec<(Entry, Option<Time>)>),
+    /// Deliveries, and when their starts were reserved for; and the permits of others.
+    Admit(Vec<(Entry, Option<Time>)>, Permits),
     Probe,
     /// Ask the journal before a call, and write its intent.
     Intend {
@@ -110,7 +110,7 @@ impl Command {
                 | Self::TakeOrphans { .. }
                 | Self::Renew(_)
                 | Self::Fetch { .. }
-                | Self::Admit(_)
+                | Self::Admit(..)
         )
     }
 }
@@ -308,11 +308,11 @@ impl World<'_> {
                 self.issue(host, Command::TakeOrphans { max, held });
             }
             Action::Renew(keys) => self.issue(host, Command::Renew(keys)),
-            Action::Admit(keys) => {
+            Action::Admit { keys, permits } => {
                 let reserved = &self.hosts[host].reserved;
                 let asked = keys.into_iter().map(entry_of);
                 let asked = asked.map(|entry| (entry, reserved.get(&entry).copied()));
-                let asked = Command::Admit(asked.collect());
+                let asked = Command::Admit(asked.collect(), permits);
                 self.issue(host, asked);
             }
             Action::Release {
@@ -579,7 +579,7 @@ impl World<'_> {
                 | Command::TakeOrphans { .. }
                 | Command::Fetch { .. }
                 | Command::Renew(_)
-                | Command::Admit(_)
+                | Command::Admit(..)
         ) {
             self.trace(|| format!("Redis, for host {host}: {command:?} = {answer:?}"));
         }
@@ -807,8 +807,9 @@ impl World<'_> {
                     .map(|&key| (key, self.store.renew(now, host, entry_of(key))))
                     .collect(),
             ),
-            Command::Admit(asked) => {
-                Answer::Admissions(now, self.store.admit(now, self.scenario, asked))
+            Command::Admit(asked, permits) => {
+                let admissions = self.store.admit(now, self.scenario, host, asked, *permits);
+                Answer::Admissions(now, admissions)
             }
             Command::Probe => Answer::Done,
             Command::Intend { call, count } => {
@@ -975,7 +976,7 @@ impl World<'_> {
                 self.repaired(host, leased, mark, replies);
                 return;
             }
-            (Command::Admit(asked), Answer::Admissions(at, replies)) => {
+            (Command::Admit(asked, _), Answer::Admissions(at, replies)) => {
                 let reserved = &mut self.hosts[host].reserved;
                 for ((entry, _), admission) in asked.iter().zip(&replies) {
                     match *admission {
@@ -985,6 +986,10 @@ impl World<'_> {
                     }
                 }
                 let sent = leased;
+                if self.now >= sent + LATELY {
+                    self.hosts[host].asked_in_vain = self.now;
+                }
+                let replies = Some(replies);
                 Event::Admitted { sent, replies }
             }
             (Command::Renew(_), Answer::Replies(replies)) => Event::Renewed { leased, replies },
@@ -1041,10 +1046,13 @@ impl World<'_> {
                 leased,
                 replies: Vec::new(),
             },
-            Command::Admit(_) => Event::Admitted {
-                sent: leased,
-                replies: Vec::new(),
-            },
+            Command::Admit(..) => {
+                self.hosts[host].asked_in_vain = self.now;
+                Event::Admitted {
+                    sent: leased,
+                    replies: None,
+                }
+            }
             Command::Probe | Command::Repair { .. } => {
                 self.probe_later(host);
                 return;

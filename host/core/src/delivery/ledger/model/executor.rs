@@ -175,6 +175,10 @@ impl World<'_> {
             return;
         }
         self.hosts[host].slots[slot] = Slot::Running { key, token };
+        if !begin.frozen {
+            // It may have stood still, beyond its lease, between its leave and its start.
+            self.check_permits();
+        }
         if plan.calls > 0 {
             self.begin_calls(host, key, token);
             return;

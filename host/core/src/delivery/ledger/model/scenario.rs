@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::super::{Time, TurnedAway};
+use super::super::{Limited, Time, TurnedAway};
 use crate::delivery::attempt::{Accounting, DeliveryLimit};
 use crate::delivery::backoff::Backoff;
 use crate::delivery::flow::{Pace, Rate};
@@ -202,6 +202,8 @@ pub(super) struct Scenario {
     pub(super) keys: usize,
     /// How often messages may start, if that is limited; by so many keys, or by none.
     pub(super) pace: Option<(Pace, usize)>,
+    /// How many attempts there may be at once, if that is limited.
+    pub(super) permits: Option<usize>,
     /// When the last fault has happened.
     pub(super) heal_at: Time,
     /// How long after that all must be settled.
@@ -488,6 +490,42 @@ impl Scenario {
         self.be_patient();
     }
 
+    /// As others, and there are few attempts at once, some of which take longer than a lease.
+    pub(super) fn permitting(rng: &mut Rng) -> Self {
+        let mut scenario = match rng.u32(0..6) {
+            0 => Self::holding(rng),
+            1 => Self::counting(rng),
+            2 => Self::cancelling(rng),
+            3 => Self::slowing(rng),
+            _ => Self::pausing(rng),
+        };
+        scenario.limit_starts(rng);
+        scenario.permit(rng);
+        scenario
+    }
+
+    /// Few attempts at once.
+    pub(super) fn permit(&mut self, rng: &mut Rng) {
+        self.permits = Some(rng.usize(1..4));
+        self.pace = self.pace.filter(|_| rng.bool());
+        for _ in 0..3 {
+            self.add_message(rng);
+            if let Some(plan) = self.plans.last_mut() {
+                plan.takes = self.min_idle * rng.u32(0..3);
+            }
+        }
+        self.be_patient();
+    }
+
+    /// How starts are limited.
+    pub(super) fn limited(&self) -> Limited {
+        match (self.permits, self.pace) {
+            (Some(_), _) => Limited::Permits,
+            (None, Some(_)) => Limited::Starts,
+            (None, None) => Limited::No,
+        }
+    }
+
     /// The number of the limit that a message has.
     pub(super) fn paced(&self, entry: usize) -> Option<(Pace, usize)> {
         self.pace
@@ -620,6 +658,7 @@ impl Scenario {
             unknown: Unknown::Again,
             keys: 0,
             pace: None,
+            permits: None,
             heal_at: ms(rng.u64(3000..12_000)),
             patience: Time::ZERO,
         };

@@ -4,12 +4,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::{Admission, Origin, Reply, SettleAction, Time};
+use super::super::{Admission, Origin, Permits, Reply, SettleAction, Time};
 use super::journal::Line;
 use super::scenario::Scenario;
 use crate::delivery::flow::RESERVED_MS;
 use crate::delivery::policy::Reason;
 use crate::delivery::rules::Rule;
+
+/// How long a host waits before it asks for a permit again.
+const PERMIT_PAUSE: Time = Time::from_millis(20);
 
 /// Which message; also its place in the stream.
 pub(super) type Entry = usize;
@@ -121,6 +124,8 @@ pub(super) struct Store {
     pub(super) out_of_memory: bool,
     /// When all starts are paid for that a limit has allowed, in microseconds.
     paid: BTreeMap<usize, u64>,
+    /// The permits of each host, and until when.
+    permits: BTreeMap<HostId, (Permits, Time)>,
     min_idle: Time,
     /// Claims of what was parked have a record.
     records: bool,
@@ -397,27 +402,41 @@ impl Store {
         Ok((handed, next))
     }
 
-    /// `admit.lua`: deliveries with the limit of each, and when their starts were reserved for.
+    /// `admit.lua`: deliveries with the limit of each, and when their starts were reserved for; and the permits of others.
     pub(super) fn admit(
         &mut self,
         now: Time,
         scenario: &Scenario,
+        host: HostId,
         asked: &[(Entry, Option<Time>)],
+        permits: Permits,
     ) -> Vec<Admission> {
+        self.permits.retain(|_, (_, until)| *until > now);
+        let before = self.permits.get(&host).map(|(permits, _)| permits.number);
+        if before.is_some_and(|number| number > permits.number) && Rule::LaterNumbersStand.holds() {
+            return vec![Admission::Wait(PERMIT_PAUSE); asked.len()];
+        }
+        let others = self.permits.iter().filter(|(other, _)| **other != host);
+        let others: usize = others.map(|(_, (permits, _))| permits.held).sum();
+        let most = scenario.permits.unwrap_or(usize::MAX);
+        let mut room = most.saturating_sub(others + permits.held);
+        let before = room;
         let at = u64::try_from(now.as_micros()).unwrap();
         let has_keys = scenario.pace.is_some_and(|(_, keys)| keys > 0);
         let mut stopped = None;
         let mut admit = |&(entry, reserved): &(Entry, Option<Time>)| {
-            let Some((pace, limit)) = scenario.paced(entry) else {
-                return Admission::Granted;
-            };
+            if room == 0 {
+                stopped = stopped.or(Some(PERMIT_PAUSE));
+            }
             if let Some(wait) = stopped {
                 return Admission::Wait(wait);
             }
             let is_kept = |due: Time| now.saturating_sub(due) <= Time::from_millis(RESERVED_MS);
-            if has_keys && reserved.is_some_and(is_kept) {
+            let is_kept = has_keys && reserved.is_some_and(is_kept);
+            let Some((pace, limit)) = scenario.paced(entry).filter(|_| !is_kept) else {
+                room -= 1;
                 return Admission::Granted;
-            }
+            };
             let paid = self.paid.entry(limit).or_default();
             let grace = if has_keys { 0 } else { pace.grace() };
             let wait = Time::from_micros(pace.start(*paid, at, 1, grace) - at);
@@ -425,6 +444,7 @@ impl Store {
                 *paid = pace.paid(*paid, at, 1, grace);
             }
             if wait.is_zero() {
+                room -= 1;
                 Admission::Granted
             } else if has_keys {
                 Admission::Later(wait)
@@ -433,7 +453,21 @@ impl Store {
                 Admission::Wait(wait)
             }
         };
-        asked.iter().map(&mut admit).collect()
+        let admissions = asked.iter().map(&mut admit).collect();
+        let held = permits.held + before - room;
+        let until = now + permits.lease;
+        if scenario.permits.is_some() {
+            self.permits
+                .insert(host, (Permits { held, ..permits }, until));
+        }
+        admissions
+    }
+
+    /// How many permits Redis counts for a host.
+    pub(super) fn permits_of(&self, host: HostId) -> usize {
+        self.permits
+            .get(&host)
+            .map_or(0, |(permits, _)| permits.held)
     }
 
     /// `keep_records` of `parts/claim.lua`: if the delivery is pending, a record brings it up again after a while.

@@ -579,6 +579,39 @@ fn messages_that_are_not_admitted_start_at_once() {
     });
 }
 
+/// Few attempts at once, some of which take longer than a lease.
+fn permitted(rng: &mut Rng, faults: Faults) -> Scenario {
+    let mut scenario = world(rng, faults);
+    scenario.hosts = 3;
+    scenario.permit(rng);
+    scenario.pace = None;
+    scenario
+}
+
+#[test]
+fn permits_that_are_not_renewed_end_before_their_attempts() {
+    breaks(Rule::PermitsAreRenewed, "attempts at once", |rng| {
+        permitted(rng, Faults::default())
+    });
+}
+
+#[test]
+fn a_request_that_comes_late_takes_permits_from_attempts_that_run() {
+    breaks(Rule::LaterNumbersStand, "attempts at once", |rng| {
+        let mut scenario = permitted(
+            rng,
+            Faults {
+                cut: 2,
+                lost: 60,
+                slow: 60,
+                ..Faults::default()
+            },
+        );
+        scenario.timeout = scenario.min_idle / 10;
+        scenario
+    });
+}
+
 #[test]
 fn effects_that_never_fit_stop_the_queue() {
     breaks(Rule::UnfitEffectsFail, "not settled", |rng| {

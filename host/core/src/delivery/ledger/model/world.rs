@@ -18,7 +18,7 @@ use crate::delivery::message::DeliveryId;
 use crate::delivery::policy::{Policy, Reason};
 
 /// For how long a host may hold more than it starts soon, and for how long an attempt that ended shows how fast it is.
-const LATELY: Time = ms(100);
+pub(super) const LATELY: Time = ms(100);
 
 /// More steps than any run takes that ends.
 const STEPS_MAX: u64 = 20_000_000;
@@ -107,6 +107,8 @@ pub(super) struct Host {
     pub(super) ended: VecDeque<Time>,
     /// Since when it has held more than it starts soon.
     hoards: Option<Time>,
+    /// When it learned that a request for starts had no answer, or a late one.
+    pub(super) asked_in_vain: Time,
     /// Since when normal traffic may run, and for how long it may before the next isolated run.
     pub(super) share: (Time, Time),
 }
@@ -377,9 +379,10 @@ impl World<'_> {
             h.hoards = None;
         } else {
             let since = *h.hoards.get_or_insert(now);
-            // A host that stood still looks again first.
-            let since = since.max(h.frozen_until);
-            self.audit.require(now <= since + LATELY, || {
+            // A host that stood still looks again first, and what asks for its start waits for the answer.
+            let since = since.max(h.frozen_until).max(h.asked_in_vain);
+            let is_asking = h.ledger.admissions.is_asking();
+            self.audit.require(now <= since + LATELY || is_asking, || {
                 format!(
                     "host {host} keeps {unstarted} messages since {since:?}, and {soon} start soon"
                 )
@@ -808,8 +811,7 @@ impl World<'_> {
         };
         self.trace(|| format!("host {id} starts"));
         let mut ledger = Ledger::new(self.now, settings);
-        let is_limited = self.scenario.pace.is_some();
-        ledger.apply(self.now, Event::Limited(is_limited));
+        ledger.apply(self.now, Event::Limited(self.scenario.limited()));
         self.hosts.push(Host {
             ledger,
             alive: true,
@@ -838,6 +840,7 @@ impl World<'_> {
             broken_until: Time::ZERO,
             ended: VecDeque::new(),
             hoards: None,
+            asked_in_vain: Time::ZERO,
             share: (self.now, FIRST_SHARE),
         });
         self.wake(id);
@@ -857,6 +860,12 @@ impl World<'_> {
         if cause == Cause::Left && h.slots.iter().any(|slot| slot.entry().is_some()) {
             self.audit
                 .violate(|| format!("host {host} left, and a slot is busy"));
+        }
+        let is_known = h.cut_until.is_none() && !h.offline && !h.ledger.admissions.has_failed;
+        let kept = self.store.permits_of(host);
+        if cause == Cause::Left && is_known && kept > 0 {
+            self.audit
+                .violate(|| format!("host {host} left with {kept} permits"));
         }
         self.audit.deaths.insert(host, Death { cause, isolated });
         for life in &mut self.audit.lives {
@@ -894,6 +903,25 @@ impl World<'_> {
         };
         let pause = self.jitter(longest);
         self.after(pause, Step::Birth);
+    }
+
+    /// No more attempts at once than there are permits, while the leases of the permits hold.
+    pub(super) fn check_permits(&mut self) {
+        let Some(most) = self.scenario.permits else {
+            return;
+        };
+        let (now, min_idle) = (self.now, self.scenario.min_idle);
+        let is_calm = self.scenario.faults.is_calm();
+        let holds = |h: &&Host| {
+            let ends = h.ledger.admissions.leased(now) + min_idle;
+            h.alive && (is_calm || now < ends)
+        };
+        let slots = self.hosts.iter().filter(holds).flat_map(|h| &h.slots);
+        let running = slots.filter(|slot| matches!(slot, Slot::Running { .. }));
+        let running = running.count();
+        self.audit.require(running <= most, || {
+            format!("{running} attempts at once of {most}")
+        });
     }
 
     /// Nothing that had started, and that Redis still counts for this host.
