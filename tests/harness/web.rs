@@ -43,15 +43,61 @@ impl Seen {
     }
 }
 
+/// How many requests to `/place/N` are served at a time.
+pub const PLACES: usize = 20;
+
+/// What became of the requests to `/place/N`.
+#[derive(Debug, Default)]
+pub struct Places {
+    taken: AtomicUsize,
+    served: AtomicUsize,
+    refused: AtomicUsize,
+    away: AtomicUsize,
+}
+
+impl Places {
+    /// Answered with 200.
+    pub fn served(&self) -> usize {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    /// Answered with 429.
+    pub fn refused(&self) -> usize {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Answered with 503.
+    pub fn away(&self) -> usize {
+        self.away.load(Ordering::Relaxed)
+    }
+
+    async fn serve(&self, time: Duration, is_away: bool) -> u16 {
+        let (status, count) = if is_away {
+            (503, &self.away)
+        } else if self.taken.fetch_add(1, Ordering::Relaxed) < PLACES {
+            tokio::time::sleep(time).await;
+            self.taken.fetch_sub(1, Ordering::Relaxed);
+            (200, &self.served)
+        } else {
+            self.taken.fetch_sub(1, Ordering::Relaxed);
+            (429, &self.refused)
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        status
+    }
+}
+
 /// A server that answers by the path of a request: `/ok`, `/echo` (the head of the request),
 /// `/body` (its body), `/status/N`, `/size/N`, `/to?URL` (a redirect), `/never`, `/endless`,
 /// `/endless-head`, `/trickle` (a byte at a time), `/after/N` (N milliseconds later), `/garbage`, `/cut` (fewer bytes than announced),
-/// `/gzip`, `/gate` (503 while [`Web::away`] says so), `/bearer/TOKEN` (401 for another `authorization`).
+/// `/gzip`, `/gate` (503 while [`Web::away`] says so), `/bearer/TOKEN` (401 for another `authorization`), `/pause/N` (503 with
+/// `retry-after: N` while it is away), `/place/N` (takes one of [`PLACES`] for N milliseconds; 429 if there is none, 503 while it is away).
 #[derive(Debug)]
 pub struct Web {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
     away: Arc<AtomicBool>,
+    places: Arc<Places>,
     connections: Arc<AtomicUsize>,
     open: Arc<AtomicUsize>,
     accepting: JoinHandle<()>,
@@ -79,21 +125,21 @@ impl Web {
         let address = listener.local_addr().expect("it is bound");
         let seen = Arc::<Mutex<Vec<Seen>>>::default();
         let (connections, open) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let away = Arc::<AtomicBool>::default();
+        let (away, places) = (Arc::<AtomicBool>::default(), Arc::<Places>::default());
         let all = (
-            (Arc::clone(&seen), Arc::clone(&away)),
+            (Arc::clone(&seen), Arc::clone(&away), Arc::clone(&places)),
             Arc::clone(&connections),
             Arc::clone(&open),
         );
         let accepting = tokio::spawn(async move {
-            let ((seen, away), connections, open) = all;
+            let ((seen, away, places), connections, open) = all;
             while let Ok((stream, _)) = listener.accept().await {
                 connections.fetch_add(1, Ordering::Relaxed);
                 open.fetch_add(1, Ordering::Relaxed);
                 let (seen, open) = (Arc::clone(&seen), Arc::clone(&open));
-                let away = Arc::clone(&away);
+                let (away, places) = (Arc::clone(&away), Arc::clone(&places));
                 tokio::spawn(async move {
-                    serve(stream, &seen, &away).await;
+                    serve(stream, &seen, &away, &places).await;
                     open.fetch_sub(1, Ordering::Relaxed);
                 });
             }
@@ -102,13 +148,19 @@ impl Web {
             address,
             seen,
             away,
+            places,
             connections,
             open,
             accepting,
         }
     }
 
-    /// Whether `/gate` answers with 503 from now on.
+    /// What became of the requests to `/place/N`.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Whether `/gate`, `/pause/N` and `/place/N` answer with 503 from now on.
     pub fn away(&self, is_away: bool) {
         self.away.store(is_away, Ordering::Relaxed);
     }
@@ -150,14 +202,14 @@ impl Web {
     }
 }
 
-async fn serve(mut stream: TcpStream, seen: &Mutex<Vec<Seen>>, away: &AtomicBool) {
+async fn serve(mut stream: TcpStream, seen: &Mutex<Vec<Seen>>, away: &AtomicBool, places: &Places) {
     let mut buffer = Vec::new();
     while let Some(request) = read(&mut stream, &mut buffer).await {
         let target = request.target().to_owned();
         seen.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(request.clone());
-        let away = away.load(Ordering::Relaxed);
+        let away = (away.load(Ordering::Relaxed), places);
         if answer(&mut stream, &target, &request, away).await.is_none() {
             return;
         }
@@ -218,7 +270,12 @@ fn unchunked(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
 }
 
 /// Answer a request. `None` = the connection is over.
-async fn answer(stream: &mut TcpStream, target: &str, request: &Seen, is_away: bool) -> Option<()> {
+async fn answer(
+    stream: &mut TcpStream,
+    target: &str,
+    request: &Seen,
+    (is_away, places): (bool, &Places),
+) -> Option<()> {
     let whole = |status: u16, headers: &str, body: &[u8]| {
         let length = body.len();
         let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\n{headers}\r\n");
@@ -285,6 +342,14 @@ async fn answer(stream: &mut TcpStream, target: &str, request: &Seen, is_away: b
                 false => 401,
             };
             whole(status, "", b"login")
+        }
+        _ if path.starts_with("/pause/") && is_away => {
+            let seconds = number("/pause/")?;
+            whole(503, &format!("retry-after: {seconds}\r\n"), b"away")
+        }
+        _ if path.starts_with("/place/") => {
+            let time = Duration::from_millis(u64::try_from(number("/place/")?).ok()?);
+            whole(places.serve(time, is_away).await, "", b"place")
         }
         _ if path.starts_with("/after/") => {
             let late = u64::try_from(number("/after/")?).ok()?;

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `GET /metrics` | OpenMetrics text |
 //! | `GET /live` | 200, or 503 if the loop has not turned for a minute |
-//! | `GET /ready` | 200, or 503 with the reasons; and the versions of the handler |
-//! | `GET /status` | JSON: the served queue, the active rules and their origin, recent faults |
+//! | `GET /ready` | 200, or 503 with the reasons; the destinations that are closed, and the versions of the handler |
+//! | `GET /status` | JSON: the served queue, the active rules and their origin, destinations, recent faults |
 //!
 //! The server only reads, and it shows no secrets. But its clients can see queue names and
 //! failures, so it listens on loopback by default, and pages of other sites get no answer (`guard`). The number of connections is limited: beyond it,
@@ -27,6 +27,7 @@ use serde_json::json;
 
 use crate::telemetry::health::Health;
 use crate::telemetry::metrics::{Metrics, Summary};
+use crate::telemetry::rules::DestinationSeen;
 use crate::telemetry::status::{Shown, Status};
 
 mod guard;
@@ -139,6 +140,8 @@ struct StatusPage {
     status: Shown,
     /// Handlers that run now.
     in_flight: i64,
+    /// The destinations of rules with `adaptive`.
+    destinations: Vec<DestinationSeen>,
     /// The counts since the start, in the format of `--summary json`.
     counters: Summary,
 }
@@ -147,6 +150,7 @@ async fn status(State(shared): State<Shared>) -> Response {
     Json(StatusPage {
         status: shared.status.shown(),
         in_flight: shared.metrics.in_flight.get(),
+        destinations: shared.metrics.destinations(),
         counters: shared.metrics.summary(),
     })
     .into_response()
@@ -158,9 +162,12 @@ async fn ready(State(shared): State<Shared>) -> Response {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
+    let mut closed = shared.metrics.destinations();
+    closed.retain(|one| one.closed_ms.is_some());
     let body = json!({
         "ready": reasons.is_empty(),
         "reasons": reasons,
+        "closed": closed,
         "handler": shared.health.versions(),
     });
     (status, Json(body)).into_response()

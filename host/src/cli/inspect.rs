@@ -7,11 +7,12 @@ use serde::Serialize;
 use crate::cli::live_rules::LiveRules;
 use crate::cli::named::{FoundQueue, OfQueue, with_queue, with_queues};
 use crate::cli::session::Session;
-use crate::cli::text::duration_ms;
+use crate::cli::text::{duration_ms, one_line};
 use crate::cli::{Exit, Failure, Variables, output, schedule as schedules, versions};
 use crate::queue::inspect::{self, Report};
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::Error;
+use crate::registry::overview::Destination;
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 use crate::schedule::{self, ScheduleSeen};
@@ -46,6 +47,7 @@ struct Inspected {
     pinned_by: Option<String>,
     hosts: Vec<HostSeen>,
     schedules: Vec<ScheduleSeen>,
+    destinations: Vec<Destination>,
     #[serde(flatten)]
     rules: LiveRules,
 }
@@ -114,6 +116,7 @@ async fn look(session: &Session, found: FoundQueue) -> Result<Inspected, Failure
             })
             .collect(),
         pinned_by: seen.groups.first().map(|g| g.name.clone()),
+        destinations: Destination::of(&hosts),
         hosts,
         schedules: scheduled,
         queue: seen,
@@ -135,8 +138,7 @@ fn text(report: &Inspected) -> String {
     let journals = (queue.journals > 0).then(|| queue.journals.to_string());
     facts.extend(journals.map(|journals| ["journals".to_owned(), journals]));
     if let Some(held) = queue.on_hold.filter(|held| *held > 0) {
-        let text =
-            format!("{held} by their handler, uncharged (`hostler trace ID` says since when)");
+        let text = format!("{held}, uncharged (`hostler trace ID` says since when)");
         facts.push(["held".to_owned(), text]);
     }
     for (index, target) in report.dead_letter_targets.iter().enumerate() {
@@ -172,11 +174,32 @@ fn text(report: &Inspected) -> String {
     if !report.hosts.is_empty() {
         parts.push(versions::hosts_table(&report.hosts));
     }
+    if !report.destinations.is_empty() {
+        parts.push(destinations(&report.destinations));
+    }
     if !report.schedules.is_empty() {
         parts.push(schedules::table(&report.schedules));
     }
     parts.push(report.rules.text());
     parts.join("\n\n")
+}
+
+fn destinations(all: &[Destination]) -> String {
+    let rows = all.iter().map(|one| {
+        let seen = &one.seen;
+        let state = one.trouble();
+        [
+            one_line(&seen.destination),
+            one_line(&seen.rule),
+            format!("{} of {}", seen.in_flight, seen.allowed),
+            seen.waiting.to_string(),
+            state.map_or_else(|| "open".to_owned(), |state| one_line(&state)),
+        ]
+    });
+    output::titled(
+        ["destination", "rule", "requests", "waiting", "state"],
+        rows,
+    )
 }
 
 fn unread(queue: &Report) -> String {

@@ -1,7 +1,8 @@
 //! The attempt on whose behalf a grant does something. All that it began ends with it.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 use super::journal::session::Session;
 use super::recorded;
 use super::steps::Recording;
+use crate::delivery::millis::millis_up;
 use crate::delivery::recording::{Ask, Track};
 use crate::delivery::trace::{Recorder, StepKind};
 
@@ -38,6 +40,25 @@ pub struct Origin {
     pub handler: Arc<str>,
     /// The journal of the message, if it has one.
     pub journal: Option<Arc<Session>>,
+    /// Where the host asks that the message is held; `None` = it never does.
+    pub hold: Option<Arc<AskedHold>>,
+}
+
+/// For how long the host wants the message of an attempt held, if the attempt wants it again: a call was refused before it was sent.
+#[derive(Debug, Default)]
+pub struct AskedHold(AtomicU64);
+
+impl AskedHold {
+    /// Ask. The longest time counts.
+    pub(super) fn ask(&self, hold: Duration) {
+        self.0.fetch_max(millis_up(hold).max(1), Ordering::Relaxed);
+    }
+
+    /// What was asked for.
+    pub(crate) fn asked(&self) -> Option<Duration> {
+        let ms = self.0.load(Ordering::Relaxed);
+        (ms > 0).then(|| Duration::from_millis(ms))
+    }
 }
 
 /// An attempt, as the grants see it.

@@ -39,6 +39,10 @@ impl http::provider::Provider for Nothing {
         Vec::new()
     }
 
+    fn adapts(&self) -> bool {
+        false
+    }
+
     fn refuses_batches(&self) -> Option<String> {
         None
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use super::denials::Denials;
+use super::http::adaptive::Destinations;
 use super::http::client::Client;
 use super::http::rules::HttpRule;
 use super::http::stand_in::Answering;
@@ -68,6 +69,14 @@ impl Providers {
     fn with(rules: Rules, names: Names, answering: Option<Answering>) -> Self {
         let labels = rules.http.iter().map(|rule| rule.name.to_string());
         let counts = Arc::new(RuleCounts::new(labels));
+        let destinations = rules.http.iter().zip(&counts.http).map(|(rule, count)| {
+            // A stand-in answers as a test says: it is never away.
+            let adapts = rule.adaptive && answering.is_none();
+            let made = adapts.then(|| Destinations::new(&rule.name, rule.in_flight.0))?;
+            count.follow(Arc::clone(&made) as _);
+            Some(made)
+        });
+        let destinations = destinations.collect();
         let denials = Arc::<Denials>::default();
         let secrets = Arc::new(Secrets::new(&rules.secrets, &denials));
         let rules_of_all = rules.http.len() + rules.tcp.len();
@@ -86,6 +95,7 @@ impl Providers {
                 rules_of_all,
                 answering,
                 pools: rules.http.iter().map(|_| OnceLock::new()).collect(),
+                destinations,
                 system_tls: OnceLock::new(),
                 secrets: Arc::clone(&secrets),
                 counts: Arc::clone(&counts),
@@ -173,6 +183,7 @@ mod tests {
             tracestate: None,
             handler: "sha256:0".into(),
             journal: None,
+            hold: None,
         }
     }
 
@@ -188,6 +199,7 @@ mod tests {
             networks: self::networks(networks),
             connections: UpTo(4),
             in_flight: UpTo(4),
+            adaptive: false,
             response_max: ByteSize(1 << 20),
             timeout: Duration::from_secs(10),
             ca: None,
@@ -268,6 +280,10 @@ mod tests {
     impl http::provider::Provider for Noting {
         fn check(&self) -> Vec<String> {
             self.next.check()
+        }
+
+        fn adapts(&self) -> bool {
+            self.next.adapts()
         }
 
         fn refuses_batches(&self) -> Option<String> {

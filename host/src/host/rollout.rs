@@ -151,6 +151,7 @@ impl Rollout {
             attempts: metrics.attempts_ended(),
             in_flight: u64::try_from(metrics.in_flight.get()).unwrap_or_default(),
             runs: metrics.handler_seconds.durations(),
+            destinations: metrics.destinations(),
         };
         tokio::spawn(publish_host(
             store,

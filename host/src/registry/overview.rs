@@ -1,5 +1,6 @@
 //! What queues hold, which hosts serve them, and what stops them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
@@ -13,6 +14,7 @@ use crate::registry::{DEAD_LETTER, Listed, ListedKind, matching};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 use crate::schedule::{self, ScheduleSeen};
+use crate::telemetry::rules::DestinationSeen;
 
 /// How many queues are read at a time.
 const AT_A_TIME: usize = 32;
@@ -72,6 +74,51 @@ impl State {
     }
 }
 
+/// A destination of a rule with `adaptive`, over all hosts of a queue.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Destination {
+    /// The sums over all hosts. It is closed for as long as on the host that closed it first.
+    #[serde(flatten)]
+    pub seen: DestinationSeen,
+    /// The hosts that know it.
+    pub hosts: u64,
+    /// Those on which it is closed.
+    pub closed_on: u64,
+}
+
+impl Destination {
+    /// The destinations of these hosts.
+    pub fn of(hosts: &[HostSeen]) -> Vec<Self> {
+        let mut all = BTreeMap::<_, Self>::new();
+        for seen in hosts.iter().flat_map(|host| &host.destinations) {
+            let one = all.entry((&seen.rule, &seen.destination)).or_default();
+            one.hosts += 1;
+            one.closed_on += u64::from(seen.closed_ms.is_some());
+            one.seen = DestinationSeen {
+                rule: seen.rule.clone(),
+                destination: seen.destination.clone(),
+                in_flight: one.seen.in_flight + seen.in_flight,
+                allowed: one.seen.allowed + seen.allowed,
+                waiting: one.seen.waiting + seen.waiting,
+                closed_ms: one.seen.closed_ms.max(seen.closed_ms),
+                why: one.seen.why.take().or_else(|| seen.why.clone()),
+            };
+        }
+        all.into_values().collect()
+    }
+
+    /// What is wrong with it, for people.
+    pub fn trouble(&self) -> Option<String> {
+        let seconds = self.seen.closed_ms? / 1000;
+        let (closed, hosts) = (self.closed_on, self.hosts);
+        let (name, why) = (&self.seen.destination, self.seen.why.as_deref());
+        let why = why.unwrap_or_default();
+        Some(format!(
+            "{name} is closed on {closed} of {hosts} hosts, for {seconds} s: {why}"
+        ))
+    }
+}
+
 /// A queue, and its hosts.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueSeen {
@@ -101,6 +148,8 @@ pub struct QueueSeen {
     pub on_hold: Option<u64>,
     /// Its schedules.
     pub schedules: Vec<ScheduleSeen>,
+    /// Where its handlers send requests, by rules with `adaptive`.
+    pub destinations: Vec<Destination>,
     /// Attempts that ended in a second lately, on all hosts.
     pub attempts_per_second: Option<f64>,
     /// Attempts that run now.
@@ -173,6 +222,8 @@ pub async fn look(link: &Arc<Link>, queue: &Listed) -> (QueueSeen, Vec<HostSeen>
         let problem = one.problem.iter();
         trouble.extend(problem.map(|why| format!("schedule {}: {why}", one.name)));
     }
+    let destinations = Destination::of(&hosts);
+    trouble.extend(destinations.iter().filter_map(Destination::trouble));
     let rates = hosts.iter().filter_map(|host| host.attempts_per_second);
     let seen = QueueSeen {
         queue: queue.queue.clone(),
@@ -188,6 +239,7 @@ pub async fn look(link: &Arc<Link>, queue: &Listed) -> (QueueSeen, Vec<HostSeen>
         journals: report.journals,
         on_hold: report.on_hold,
         schedules,
+        destinations,
         attempts_per_second: rates.reduce(|a, b| a + b),
         in_flight: hosts.iter().map(|host| host.in_flight).sum(),
         run_ms: hosts.iter().filter_map(|host| host.run_ms).reduce(f64::max),
@@ -229,6 +281,31 @@ mod tests {
             "handler": handler,
         });
         serde_json::from_value(host).unwrap()
+    }
+
+    #[test]
+    fn a_destination_is_shown_once_for_all_hosts() {
+        let hosts = [None, Some(3_000), Some(7_500)].map(|closed_ms| HostSeen {
+            destinations: vec![DestinationSeen {
+                rule: "api".to_owned(),
+                destination: "api.test".to_owned(),
+                allowed: if closed_ms.is_some() { 0 } else { 20 },
+                closed_ms,
+                why: closed_ms.map(|_| "status 503".to_owned()),
+                ..DestinationSeen::default()
+            }],
+            ..host(&[], false, false)
+        });
+        let all = Destination::of(&hosts);
+        let [one] = &all[..] else {
+            panic!("{all:?}");
+        };
+        assert_eq!((one.hosts, one.closed_on, one.seen.allowed), (3, 2, 20));
+        assert_eq!(
+            one.trouble().unwrap(),
+            "api.test is closed on 2 of 3 hosts, for 7 s: status 503"
+        );
+        assert_eq!(Destination::of(&hosts[..1])[0].trouble(), None);
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::rollout::verify::Step;
 use crate::rollout::versions::{Kept, Origin, Rejected, Version, Versions};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::histogram::Durations;
+use crate::telemetry::rules::DestinationSeen;
 use crate::telemetry::status::{ActiveRule, Status};
 use crate::telemetry::versions::VersionsSeen;
 use crate::telemetry::wall_clock_ms;
@@ -43,6 +44,8 @@ const PUBLISH_EVERY: Duration = Duration::from_secs(5);
 const PUBLISH_TTL: Duration = Duration::from_secs(15);
 /// A rate is measured over this time at least.
 const RATE_OVER: Duration = Duration::from_secs(2);
+/// The most destinations that are published.
+const DESTINATIONS_MAX: usize = 16;
 /// Changes within this time are published together.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
 
@@ -379,6 +382,9 @@ pub struct HostSeen {
     /// Why the host ignores rules that it has read.
     #[serde(default)]
     pub rules_refused: Option<String>,
+    /// The destinations of rules with `adaptive`: the closed ones first, and not too many.
+    #[serde(default)]
+    pub destinations: Vec<DestinationSeen>,
     /// The versions of the handler.
     pub handler: VersionsSeen,
 }
@@ -422,8 +428,12 @@ pub async fn publish_host(
     let mut refused = false;
     let mut rate = Rate::new(counted());
     loop {
-        let counts = counted();
+        let mut counts = counted();
         host.in_flight = counts.in_flight;
+        host.destinations = std::mem::take(&mut counts.destinations);
+        host.destinations.sort_by_key(|one| one.closed_ms.is_none());
+        host.destinations.truncate(DESTINATIONS_MAX);
+        let closed = closed(&host.destinations);
         rate.at(counts);
         host.attempts_per_second = rate.per_second;
         host.run_ms = rate.run_ms;
@@ -432,7 +442,11 @@ pub async fn publish_host(
         host.at_ms = wall_clock_ms();
         let reasons = health.impediments();
         let shown = status.shown();
-        let is_other = || health.impediments() != reasons || status.shown().is_other_than(&shown);
+        let is_other = || {
+            health.impediments() != reasons
+                || status.shown().is_other_than(&shown)
+                || self::closed(&counted().destinations) != closed
+        };
         let texts = reasons.iter().map(|r| format!("{}: {}", r.cause, r.detail));
         host.not_ready = texts.collect();
         host.rules.clone_from(&shown.rules);
@@ -458,8 +472,14 @@ pub async fn publish_host(
     }
 }
 
+/// How many destinations are closed.
+fn closed(destinations: &[DestinationSeen]) -> usize {
+    let closed = destinations.iter().filter(|one| one.closed_ms.is_some());
+    closed.count().min(DESTINATIONS_MAX)
+}
+
 /// What a host counts, for its published state.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Counted {
     /// Attempts that have ended.
     pub attempts: u64,
@@ -467,6 +487,8 @@ pub struct Counted {
     pub in_flight: u64,
     /// How long attempts took.
     pub runs: Durations,
+    /// The destinations of rules with `adaptive`.
+    pub destinations: Vec<DestinationSeen>,
 }
 
 /// How fast counts grow.

@@ -28,6 +28,7 @@ use crate::delivery::outcome::{Fault, FaultKind, Outcome};
 use crate::delivery::recording::{Ended, Head, Tape, Track};
 use crate::delivery::text::truncated;
 use crate::delivery::trace::{Recorder, Trace, Traced};
+use crate::grants::context::AskedHold;
 use crate::grants::journal::session::Session;
 
 /// The detail of the fault of a guest that loses a request.
@@ -253,7 +254,16 @@ impl Loaded {
             supervise(running, &slot.meter, &self.shared.pace, deadline).await
         };
         let log_bytes_dropped = live.store.data_mut().finish();
-        let acting = std::mem::take(&mut live.store.data_mut().attempt.acting);
+        let mut acting = std::mem::take(&mut live.store.data_mut().attempt.acting);
+        let refused = live.store.data().attempt.hold.as_ref();
+        let refused = refused.and_then(|hold| hold.asked());
+        for Acting { effects, room, .. } in &mut acting {
+            if let Some(hold) = refused {
+                effects.hold_unless_held(*room, hold);
+            }
+        }
+        let is_held = |acting: &Acting| matches!(acting.effects.held(), Some(Ok(_)));
+        let is_held = refused.is_some() && matches!(&acting[..], [one] if is_held(one));
         let memory_bytes = live.store.data().limiter.memory_bytes();
         let trapped_in = match &end {
             End::Returned(Err(error)) => backtrace(error),
@@ -296,8 +306,12 @@ impl Loaded {
                 evidence.some().map(Arc::new)
             }
         };
+        // Many handlers leave the errors of their calls to the language, which ends the attempt with a trap or an exit.
+        let gave_up =
+            |fault: &Fault| is_held && matches!(fault.kind, FaultKind::Trap | FaultKind::GuestExit);
         let told = match answered.as_deref() {
             Ok([Answer::NackRequeue(_)]) => live.store.data().failure(),
+            Err(fault) if gave_up(fault) => live.store.data().failure(),
             // Of a batch, nothing says which message it is about.
             _ => None,
         };
@@ -312,6 +326,7 @@ impl Loaded {
         };
         let answer = match (answered, closed) {
             (_, Err(payload)) => Err(host_panic(&*payload)),
+            (Err(fault), Ok(())) if gave_up(&fault) => Ok(vec![Answer::NackRequeue(None)]),
             (Err(fault), Ok(())) => Err(fault),
             (Ok(answers), Ok(())) => Ok(answers),
         };
@@ -378,8 +393,14 @@ impl Attempt {
         let call = calls.first().expect("a call has a message");
         let headers = &call.message.headers;
         let recorder = || shared.records_calls.then(Recorder::default);
-        let may_act =
-            shared.acts || shared.grants.publish.is_some() || shared.grants.key_value.is_some();
+        let http = shared.grants.provided.http.as_ref();
+        let hold = http
+            .filter(|http| http.adapts())
+            .map(|_| Arc::<AskedHold>::default());
+        let may_act = shared.acts
+            || hold.is_some()
+            || shared.grants.publish.is_some()
+            || shared.grants.key_value.is_some();
         let acting = |call: &Call<'_>| Acting {
             message: call.message.clone(),
             effects: Effects::new(&shared.budget),
@@ -406,6 +427,7 @@ impl Attempt {
                 true => calls.iter().map(acting).collect(),
                 false => Vec::new(),
             },
+            hold,
             track: None,
         }
     }

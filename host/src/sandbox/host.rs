@@ -33,7 +33,7 @@ use crate::delivery::reply::REPLY_MAX;
 use crate::delivery::trace::{Recorder, StepKind, Trace};
 use crate::grants::Grants;
 use crate::grants::configuration::rules::Values;
-use crate::grants::context::{Context, NO_MESSAGE, Origin};
+use crate::grants::context::{AskedHold, Context, NO_MESSAGE, Origin};
 use crate::grants::files::rules::Directory;
 use crate::grants::journal::session::Session;
 use crate::grants::recorded as recorded_answers;
@@ -93,6 +93,8 @@ pub(crate) struct Attempt {
     pub(crate) input: Option<(Message, u32)>,
     /// The journal of its one message, if it has one.
     pub(crate) journal: Option<Arc<Session>>,
+    /// Where a grant asks that its messages are held; `None` = none does.
+    pub(crate) hold: Option<Arc<AskedHold>>,
     /// Where its answers are recorded, or come from.
     pub(crate) track: Option<Arc<Track>>,
 }
@@ -131,6 +133,7 @@ impl Attempt {
             tracestate: self.tracestate(),
             handler: Arc::clone(handler),
             journal: self.journal.clone(),
+            hold: self.hold.clone(),
         }
     }
 
@@ -223,6 +226,7 @@ impl Attempt {
             acting: Vec::new(),
             input: None,
             journal: None,
+            hold: None,
             track: None,
         }
     }

@@ -26,7 +26,7 @@ use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
 use crate::telemetry::logging;
 use crate::telemetry::otlp::dropped::{Signal, dropped};
-use crate::telemetry::rules::{Kind, RuleCounts, RuleSeries};
+use crate::telemetry::rules::{DestinationSeen, Kind, RuleCounts, RuleSeries};
 
 /// A counter of seconds.
 pub type CounterF64 = Counter<f64, AtomicU64>;
@@ -211,6 +211,10 @@ metrics! {
     http_requests: RuleSeries = RuleSeries::new(Kind::HttpRequests);
     /// Time from a request of the handler to the status of its response, by rule.
     http_request_seconds: RuleSeries = RuleSeries::new(Kind::HttpLatencies);
+    /// Requests that may be in flight to the destinations of a rule with `adaptive`; none to one that is closed.
+    http_allowed: RuleSeries = RuleSeries::new(Kind::HttpAllowed);
+    /// Destinations of a rule with `adaptive` that are closed: their requests fail at once.
+    http_closed: RuleSeries = RuleSeries::new(Kind::HttpClosed);
     /// Name lookups and TCP connections of the handler that no rule allows.
     tcp_denied: RuleSeries = RuleSeries::new(Kind::TcpDenied);
 
@@ -377,10 +381,17 @@ impl Metrics {
         for series in [
             &self.http_requests,
             &self.http_request_seconds,
+            &self.http_allowed,
+            &self.http_closed,
             &self.tcp_denied,
         ] {
             series.follow(rules);
         }
+    }
+
+    /// The destinations of rules with `adaptive`, as they are now.
+    pub fn destinations(&self) -> Vec<DestinationSeen> {
+        self.http_closed.destinations()
     }
 
     /// Count an error of Redis by its code.
@@ -720,6 +731,7 @@ mod tests {
     use crate::delivery::policy::{OnCap, OnFault};
     use crate::delivery::text::acts;
     use crate::telemetry::health::Cause;
+    use crate::telemetry::rules::SeesDestinations;
 
     fn scrape(metrics: &Metrics) -> String {
         metrics.render(&Health::default())
@@ -766,10 +778,21 @@ mod tests {
         assert!(text.contains(r#"rule="c\\u{1b}[0m""#), "{text}");
     }
 
+    #[derive(Debug)]
+    struct NoDestinations;
+
+    impl SeesDestinations for NoDestinations {
+        fn seen(&self) -> Vec<DestinationSeen> {
+            Vec::new()
+        }
+    }
+
     #[test]
     fn every_declared_metric_is_scraped_by_its_name() {
         let metrics = Metrics::default();
-        metrics.follow(&Arc::new(RuleCounts::new(["api".to_owned()])));
+        let rules = RuleCounts::new(["api".to_owned()]);
+        rules.http[0].follow(Arc::new(NoDestinations));
+        metrics.follow(&Arc::new(rules));
         let text = scrape(&metrics);
         for declared in &metrics.declared {
             let name = &declared.name;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
+use serde::{Deserialize, Serialize};
 
 use crate::delivery::declared::declared;
 use crate::delivery::text::printable_lines;
@@ -44,6 +45,8 @@ declared! {
         Protocol = "protocol",
         /// The attempt ended first.
         Cancelled = "cancelled",
+        /// Its destination is away, or has too many calls: nothing was sent.
+        Closed = "closed",
     }
 }
 
@@ -60,15 +63,52 @@ impl RequestEnd {
     }
 }
 
+/// A destination of a rule with `adaptive`, as it is now.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct DestinationSeen {
+    /// The rule.
+    pub rule: String,
+    /// The host, and its port if it is another one than usual.
+    pub destination: String,
+    /// Requests that are in flight.
+    pub in_flight: u64,
+    /// How many may be; 0 = it is closed.
+    pub allowed: u64,
+    /// Requests that wait for their turn.
+    pub waiting: u64,
+    /// For how long it has been closed, in milliseconds.
+    pub closed_ms: Option<u64>,
+    /// Why it is closed.
+    pub why: Option<String>,
+}
+
+/// Knows the destinations of a rule.
+pub trait SeesDestinations: fmt::Debug + Send + Sync {
+    /// They, as they are now: a bounded number.
+    fn seen(&self) -> Vec<DestinationSeen>;
+}
+
 /// What one rule counts.
 #[derive(Debug)]
 pub struct RuleCount {
     name: String,
     ends: [Counter; RequestEnd::ALL.len()],
     latency: Histogram,
+    /// If the requests in flight follow the answers.
+    destinations: OnceLock<Arc<dyn SeesDestinations>>,
 }
 
 impl RuleCount {
+    /// Show these destinations. Only the first call counts.
+    pub fn follow(&self, destinations: Arc<dyn SeesDestinations>) {
+        drop(self.destinations.set(destinations));
+    }
+
+    /// Its destinations; `None` = the requests in flight do not follow the answers.
+    pub fn destinations(&self) -> Option<Vec<DestinationSeen>> {
+        Some(self.destinations.get()?.seen())
+    }
+
     /// Count a request.
     pub fn ended(&self, end: RequestEnd) {
         self.ends[end as usize].inc();
@@ -103,6 +143,7 @@ impl RuleCounts {
             name: printable_lines(&name),
             ends: Default::default(),
             latency: Histogram::default(),
+            destinations: OnceLock::new(),
         };
         Self {
             http: names.into_iter().map(rule).collect(),
@@ -126,6 +167,10 @@ pub(super) enum Kind {
     HttpRequests,
     /// Latencies, by rule.
     HttpLatencies,
+    /// How many requests may be in flight, by rule.
+    HttpAllowed,
+    /// Destinations that are closed, by rule.
+    HttpClosed,
     /// Denied lookups and connections.
     TcpDenied,
 }
@@ -144,6 +189,16 @@ impl RuleSeries {
         drop(self.rules.set(Arc::clone(rules)));
     }
 
+    /// The destinations of all rules with `adaptive`.
+    pub(super) fn destinations(&self) -> Vec<DestinationSeen> {
+        let rules = self.rules.get().map(|rules| &rules.http);
+        let rules = rules.into_iter().flatten();
+        rules
+            .filter_map(RuleCount::destinations)
+            .flatten()
+            .collect()
+    }
+
     /// The labels, each with its values; no values = a name.
     pub(super) fn labels(&self) -> Vec<(&'static str, Vec<&'static str>)> {
         let rule = ("rule", Vec::new());
@@ -151,7 +206,7 @@ impl RuleSeries {
             Kind::HttpRequests => {
                 vec![rule, ("end", RequestEnd::ALL.map(RequestEnd::label).into())]
             }
-            Kind::HttpLatencies => vec![rule],
+            Kind::HttpLatencies | Kind::HttpAllowed | Kind::HttpClosed => vec![rule],
             Kind::TcpDenied => Vec::new(),
         }
     }
@@ -180,6 +235,17 @@ impl EncodeMetric for RuleSeries {
                 let labels = [("rule", &*rule.name)];
                 rule.latency.encode(encoder.encode_family(&labels)?)
             }),
+            Kind::HttpAllowed | Kind::HttpClosed => rules.iter().try_for_each(|rule| {
+                let Some(seen) = rule.destinations() else {
+                    return Ok(());
+                };
+                let labels = [("rule", &*rule.name)];
+                let value = match self.kind {
+                    Kind::HttpAllowed => seen.iter().map(|one| one.allowed).sum(),
+                    _ => seen.iter().filter(|one| one.closed_ms.is_some()).count() as u64,
+                };
+                encoder.encode_family(&labels)?.encode_gauge(&value)
+            }),
             Kind::TcpDenied => denied(|counts| &counts.tcp_denied).encode(encoder),
         }
     }
@@ -187,6 +253,7 @@ impl EncodeMetric for RuleSeries {
     fn metric_type(&self) -> MetricType {
         match self.kind {
             Kind::HttpLatencies => MetricType::Histogram,
+            Kind::HttpAllowed | Kind::HttpClosed => MetricType::Gauge,
             Kind::HttpRequests | Kind::TcpDenied => MetricType::Counter,
         }
     }

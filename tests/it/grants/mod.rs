@@ -7,6 +7,7 @@ mod journal;
 mod journal_failover;
 mod journal_kills;
 mod journal_worlds;
+mod outbound_adaptive;
 mod outbound_hostile;
 mod outbound_http;
 mod outbound_names;

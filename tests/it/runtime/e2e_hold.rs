@@ -353,7 +353,7 @@ async fn held_messages_are_shown() {
     assert_eq!(inspected["on_hold"], 1);
     assert_eq!(inspected["delayed"], 1);
     let text = run(["inspect"].iter().chain(&stream)).ok().stdout;
-    assert!(text.contains("1 by their handler"), "{text}");
+    assert!(text.contains("1, uncharged"), "{text}");
     eventually("the queue is listed", async || {
         run(["trace", &id, "--redis", &url]).code == 0
     })

@@ -17,6 +17,7 @@ use super::key_value::{KeyRules, Keys, Seen, Written};
 use super::message::{
     Headers, MESSAGE_ID, Message, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT, TRACEPARENT, TRACESTATE,
 };
+use super::millis::millis_up;
 use super::reply::REPLY_MAX;
 use super::trace::Trace;
 
@@ -205,6 +206,14 @@ impl Effects {
             ),
         };
         self.hold.insert(held).clone().map(drop)
+    }
+
+    /// The host holds the message, unless its handler does. Effects do not matter: they happen with an acknowledgement, and then there
+    /// is no hold.
+    pub fn hold_unless_held(&mut self, room: HoldRoom, hold: Duration) {
+        if room != HoldRoom::AtMostOnce && !matches!(self.hold, Some(Ok(_))) {
+            self.hold = Some(room.take(millis_up(hold)));
+        }
     }
 
     /// What became of the last call that asked for a hold: how long it lasts, or why it was refused. `None` = there was

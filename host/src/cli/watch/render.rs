@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, Paragraph, Row, Table};
 
 use super::snapshot::{QueueSnapshot, QueuesSnapshot};
 use crate::cli::text::{UNKNOWN, count, duration_ms, one_line, or_dash, time_to_seconds};
-use crate::registry::overview::{QueueSeen, State};
+use crate::registry::overview::{Destination, QueueSeen, State};
 
 /// The most reasons and hosts that are shown.
 const REASONS_MAX: usize = 10;
@@ -51,6 +51,7 @@ pub(super) fn line(queue: &QueueSnapshot) -> String {
         let [kind, id] = [&fault.kind, &fault.id].map(|text| one_line(text));
         words.push(format!("last fault {kind} {id}"));
     }
+    words.extend(closed(queue));
     words.extend(queue.not_ready.first().map(|host| one_line(&host.text)));
     if let more @ 1.. = queue.not_ready.len().saturating_sub(1) as u64 {
         words.push(format!("{} more not ready", count(more, "host")));
@@ -63,6 +64,12 @@ pub(super) fn line(queue: &QueueSnapshot) -> String {
     }
     words.extend(queue.trouble.as_deref().map(one_line));
     words.join("  ")
+}
+
+/// The destinations that are closed, for people.
+fn closed(queue: &QueueSnapshot) -> impl Iterator<Item = String> {
+    let closed = queue.destinations.iter().filter_map(Destination::trouble);
+    closed.map(|text| one_line(&text)).take(NOT_READY_MAX)
 }
 
 /// The schedule that is due next.
@@ -82,10 +89,12 @@ pub(super) fn screen(queue: &QueueSnapshot, frame: &mut Frame<'_>) {
     };
     let reasons = queue.dead_by_reason.len().min(REASONS_MAX);
     let hosts = queue.hosts.len().min(HOSTS_MAX);
-    let not_ready = queue.not_ready.len().min(NOT_READY_MAX);
+    let not_ready = queue.not_ready.iter().take(NOT_READY_MAX);
+    let not_ready = not_ready.map(|host| one_line(&host.text));
+    let lines: Vec<_> = not_ready.chain(closed(queue)).map(Line::from).collect();
     let [title, stopped, facts, dead, served, faults, bottom] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(u16::try_from(not_ready).unwrap_or(u16::MAX)),
+        Constraint::Length(u16::try_from(lines.len()).unwrap_or(u16::MAX)),
         Constraint::Length(6),
         height(queue.dead_letters.is_some(), reasons),
         height(hosts > 0, hosts),
@@ -99,8 +108,6 @@ pub(super) fn screen(queue: &QueueSnapshot, frame: &mut Frame<'_>) {
         .unwrap_or_default();
     let head = format!("{}{group}  {}", one_line(&queue.key), time(queue.at_ms));
     frame.render_widget(Line::from(head).style(bold()), title);
-    let lines = queue.not_ready.iter().take(NOT_READY_MAX);
-    let lines: Vec<Line<'_>> = lines.map(|host| Line::from(one_line(&host.text))).collect();
     let style = Style::new().fg(Color::Red);
     frame.render_widget(Paragraph::new(lines).style(style), stopped);
     draw_facts(queue, frame, facts);
@@ -337,6 +344,7 @@ mod tests {
             done_per_second: Some(98.5),
             in_flight: Some(16),
             schedules: Vec::new(),
+            destinations: Vec::new(),
             consumers: 2,
             dead_letter_key: Some("orders:dead".to_owned()),
             dead_letters: Some(42),

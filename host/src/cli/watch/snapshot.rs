@@ -17,7 +17,7 @@ use crate::cli::versions::hosts_of;
 use crate::dead_letter::DeadLetters;
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::connection::{Connector, Link};
-use crate::registry::overview::{self, QueueSeen};
+use crate::registry::overview::{self, Destination, QueueSeen};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 use crate::schedule::{self, ScheduleSeen};
@@ -65,6 +65,8 @@ pub(super) struct QueueSnapshot {
     pub(super) dead_by_reason: BTreeMap<String, u64>,
     /// The hosts that are not ready, as they say in Redis.
     pub(super) not_ready: Vec<NotReady>,
+    /// Where its handlers send requests, by rules with `adaptive`.
+    pub(super) destinations: Vec<Destination>,
     /// The hosts that were asked.
     pub(super) hosts: Vec<HostSnapshot>,
     /// The recent faults, newest first.
@@ -204,6 +206,7 @@ impl SnapshotReader {
             dead_letters: seen.dead_letters,
             dead_letter_max_len: dead_letter.as_ref().map(|d| d.max_len.get()),
             not_ready: told.iter().filter_map(not_ready).collect(),
+            destinations: Destination::of(&told),
             ..QueueSnapshot::default()
         };
         // How many messages were ever added and settled, as far as that is known.

@@ -8,6 +8,7 @@ use http::{Method, Response};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
+use super::adaptive::Destinations;
 use super::journaled;
 use super::pool::{Allowed, Pool, headers};
 use super::provider::{Body, HttpError, HttpRequest, Provider};
@@ -40,6 +41,8 @@ pub(in crate::grants) struct Client {
     pub(in crate::grants) answering: Option<Answering>,
     /// The connections of each rule.
     pub(in crate::grants) pools: Vec<OnceLock<Arc<Pool>>>,
+    /// The destinations of each rule with `adaptive`.
+    pub(in crate::grants) destinations: Vec<Option<Arc<Destinations>>>,
     /// TLS with the certificates of the system, for all rules without their own.
     pub(in crate::grants) system_tls: OnceLock<TlsConnector>,
     pub(in crate::grants) secrets: Arc<Secrets>,
@@ -81,6 +84,7 @@ impl Client {
             tls,
             of_a_rule(&self.names, self.rules_of_all),
             self.answering.as_ref(),
+            self.destinations[index].clone(),
         );
         Ok(place.get_or_init(|| pool))
     }
@@ -108,6 +112,10 @@ impl Provider for Client {
             Some(format!("the rule `{}`: {why}", *rule.name))
         };
         self.rules.iter().enumerate().filter_map(problem).collect()
+    }
+
+    fn adapts(&self) -> bool {
+        self.rules.iter().any(|rule| rule.adaptive)
     }
 
     fn refuses_batches(&self) -> Option<String> {

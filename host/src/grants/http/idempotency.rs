@@ -120,6 +120,7 @@ mod tests {
             tracestate: None,
             handler: "sha256:0".into(),
             journal: None,
+            hold: None,
         }
     }
 

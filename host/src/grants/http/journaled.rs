@@ -133,7 +133,11 @@ async fn end(rule: &HttpRule, secrets: &Secrets, answer: &Result<Content, HttpEr
         Ok(content) => End::Answer(content.clone()),
         Err(HttpError::TooLarge(max)) => End::Answer(Content::TooLarge(*max)),
         Err(
-            HttpError::Denied(_) | HttpError::Dns(_) | HttpError::Connect(_) | HttpError::Tls(_),
+            HttpError::Denied(_)
+            | HttpError::Dns(_)
+            | HttpError::Connect(_)
+            | HttpError::Tls(_)
+            | HttpError::Closed(_),
         ) => End::Unsent,
         Err(HttpError::Timeout | HttpError::Protocol(_)) => End::Unknown,
     }

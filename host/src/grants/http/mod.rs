@@ -4,10 +4,11 @@
 //! - [`rules`]: what is granted. [`target`]: URLs.
 //! - [`provider`]: who sends a request. `requests`: those of an attempt, which a link asks; `recorded`: their answers for a
 //!   dead letter. `client`: sends what a rule allows; `pool`: the connections of each rule; `idempotency`: keys of requests; `journaled`: requests
-//!   whose answers are recorded;
+//!   whose answers are recorded; `adaptive`: how many calls a destination takes, and when it is closed;
 //!   `connect`: DNS, the check of the address, TCP and TLS. [`stand_in`]: a server of a test.
 //! - `link`: the interface of hostler, and `wasi:http`.
 
+pub(super) mod adaptive;
 pub(super) mod client;
 mod connect;
 mod idempotency;

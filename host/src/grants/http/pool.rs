@@ -23,6 +23,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::TlsConnector;
 use tracing::warn;
 
+use super::adaptive::{Destinations, Pass};
 use super::connect::{Connector, Line};
 use super::idempotency::{Which, WrittenKeys, idempotency_key};
 use super::provider::{Body, HttpError};
@@ -139,6 +140,8 @@ pub(in crate::grants) struct Pool {
     counts: Arc<RuleCounts>,
     line: Arc<Line>,
     in_flight: Arc<Semaphore>,
+    /// If the requests in flight follow the answers.
+    destinations: Option<Arc<Destinations>>,
     seats: Mutex<HashMap<String, Seat>>,
     /// The idempotency keys that handlers write.
     keys: Mutex<WrittenKeys>,
@@ -159,6 +162,7 @@ impl Pool {
         tls: Option<TlsConnector>,
         names: Names,
         answering: Option<&Answering>,
+        destinations: Option<Arc<Destinations>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             line: Arc::new(Line {
@@ -170,6 +174,7 @@ impl Pool {
                 answering: answering.cloned(),
             }),
             in_flight: Arc::new(Semaphore::new(rule.in_flight.0)),
+            destinations,
             seats: Mutex::default(),
             keys: Mutex::default(),
             counts: Arc::clone(counts),
@@ -188,13 +193,19 @@ impl Pool {
             end: RequestEnd::Cancelled,
             pool: Arc::clone(&self),
             in_flight: None,
+            pass: None,
+            took: None,
             authority: None,
         };
         let deadline = allowed.deadline;
+        let origin = allowed.origin;
         let exchange = self.exchange(allowed, secrets, &mut tally);
         let result = tokio::time::timeout_at(deadline, exchange)
             .await
             .unwrap_or(Err(HttpError::Timeout));
+        if let Some(pass) = &mut tally.pass {
+            pass.says(result.as_ref(), tally.took, origin.hold.as_deref());
+        }
         match result {
             Ok(response) => {
                 tally.end = RequestEnd::of_status(response.status().as_u16());
@@ -226,6 +237,11 @@ impl Pool {
         secrets: &Secrets,
         tally: &mut Tally,
     ) -> Result<Response<Incoming>, HttpError> {
+        let authority = allowed.target.authority();
+        if let Some(destinations) = &self.destinations {
+            let (deadline, hold) = (allowed.deadline.into_std(), allowed.origin.hold.as_deref());
+            tally.pass = Some(destinations.enter(&authority, deadline, hold).await?);
+        }
         let permit = Arc::clone(&self.in_flight).acquire_owned().await;
         tally.in_flight = permit.ok();
         let uri = allowed.target.uri();
@@ -239,13 +255,14 @@ impl Pool {
         *request.method_mut() = allowed.method;
         *request.uri_mut() = uri;
         *request.headers_mut() = allowed.headers;
-        let authority = allowed.target.authority();
         let client = self.sit(&authority);
         tally.authority = Some(authority);
         let began = Instant::now();
         let response = client.request(request).await;
         let response = response.map_err(|error| of_client(&error))?;
-        self.counts.http[self.index].answered(began.elapsed());
+        let took = began.elapsed();
+        tally.took = Some(took);
+        self.counts.http[self.index].answered(took);
         within_headers(response.headers())?;
         Ok(response)
     }
@@ -295,6 +312,9 @@ struct Tally {
     end: RequestEnd,
     pool: Arc<Pool>,
     in_flight: Option<OwnedSemaphorePermit>,
+    pass: Option<Pass>,
+    /// The time until the status came.
+    took: Option<Duration>,
     /// The server whose connections it uses.
     authority: Option<String>,
 }
@@ -302,6 +322,7 @@ struct Tally {
 impl Drop for Tally {
     fn drop(&mut self) {
         drop(self.in_flight.take());
+        drop(self.pass.take());
         if let Some(authority) = &self.authority
             && let Some(seat) = self.pool.seats.lock().get_mut(authority)
         {
@@ -320,6 +341,7 @@ fn end_of(error: &HttpError) -> RequestEnd {
         HttpError::Timeout => RequestEnd::Timeout,
         HttpError::TooLarge(_) => RequestEnd::TooLarge,
         HttpError::Protocol(_) => RequestEnd::Protocol,
+        HttpError::Closed(_) => RequestEnd::Closed,
     }
 }
 

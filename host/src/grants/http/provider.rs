@@ -57,6 +57,9 @@ pub enum HttpError {
     /// The connection broke, or the answer is not HTTP.
     #[error("protocol: {0}")]
     Protocol(String),
+    /// Its destination is away, or has too many calls: nothing was sent.
+    #[error("closed: {0}")]
+    Closed(String),
 }
 
 /// Nothing was sent.
@@ -83,6 +86,7 @@ impl HttpError {
             Self::Timeout => "timeout",
             Self::TooLarge(_) => "too-large",
             Self::Protocol(_) => "protocol",
+            Self::Closed(_) => "closed",
         }
     }
 }
@@ -92,6 +96,9 @@ impl HttpError {
 pub trait Provider: fmt::Debug + Send + Sync {
     /// The problems of what the grant names, for the operator. Reads files.
     fn check(&self) -> Vec<String>;
+
+    /// Whether calls may be refused before they are sent, so that their messages are held.
+    fn adapts(&self) -> bool;
 
     /// Why a handler of batches cannot have the grant.
     fn refuses_batches(&self) -> Option<String>;

@@ -52,6 +52,9 @@ rule! {
     default connections: UpTo<1_000> = UpTo(32);
     /// The most requests at a time: 256 if not given.
     default in_flight: UpTo<10_000> = UpTo(256);
+    /// The requests at a time to each destination follow its answers, up to `in_flight`: latency, 429, 503, `Retry-After`. While one is away,
+    /// its requests fail at once, and their messages are held. If not given: false.
+    default adaptive: bool = false;
     /// The largest body of a response: 1MiB if not given.
     default response_max: ByteSize = ByteSize(1 << 20);
     /// The longest time of a request: 30s if not given. It never exceeds the rest of the attempt.

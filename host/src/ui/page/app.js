@@ -428,11 +428,15 @@ function overviewParts({ queue }, name, group, course) {
       ['kind', queue.kind], ['unread', queue.lag], ['pending', queue.pending],
       ['oldest pending', age(queue.oldest_pending_ms)], ['delayed', queue.delayed],
       ['journals', queue.journals || null],
-      ['held', queue.on_hold ? `${queue.on_hold} by their handler, uncharged` : null],
+      ['held', queue.on_hold ? `${queue.on_hold}, uncharged` : null],
       ['running', queue.in_flight], ['attempts per second', queue.attempts_per_second],
       ['run time', queue.run_ms === null ? null : `${queue.run_ms} ms on average, 99 % within ${queue.run_p99_ms} ms`],
       ['dead letters', queue.dead_letter_key ? link(`${queue.dead_letters === null ? '?' : queue.dead_letters} in ${queue.dead_letter_key}`, 'queue', name, group || '', 'dead') : null],
     ]),
+    queue.destinations.length ? [el('h3', {}, 'Destinations'), table('Destinations', ['destination', 'rule', 'requests', 'allowed', 'waiting', 'state'], queue.destinations.map((one) => [
+      one.destination, one.rule, one.in_flight, one.allowed, one.waiting,
+      one.closed_on ? wide(`closed on ${one.closed_on} of ${one.hosts} hosts, for ${age(one.closed_ms)}: ${one.why}`) : 'open',
+    ]))] : null,
     canAct() && queue.kind !== 'channel' ? cancelForm(name, group) : null,
   ];
 }

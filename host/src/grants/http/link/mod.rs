@@ -64,6 +64,8 @@ impl From<HttpError> for Error {
             HttpError::Timeout => Self::Timeout,
             HttpError::TooLarge(max) => Self::TooLarge(max),
             HttpError::Protocol(why) => Self::Protocol(why),
+            // The variant is older: guests know no more than that there is no connection.
+            closed @ HttpError::Closed(_) => Self::Connect(closed.to_string()),
         }
     }
 }

@@ -128,7 +128,7 @@ impl From<HttpError> for Error {
         match error {
             HttpError::Denied(_) => Self::HttpRequestDenied,
             HttpError::Dns(_) => Self::DestinationNotFound,
-            HttpError::Connect(_) => Self::DestinationUnavailable,
+            HttpError::Connect(_) | HttpError::Closed(_) => Self::DestinationUnavailable,
             HttpError::Tls(_) => Self::TlsProtocolError,
             HttpError::Timeout => Self::HttpResponseTimeout,
             HttpError::TooLarge(max) => Self::HttpResponseBodySize(Some(max)),
