@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /metrics` | OpenMetrics text |
 //! | `GET /live` | 200, or 503 if the loop has not turned for a minute |
-//! | `GET /ready` | 200, or 503 with the reasons; the destinations that are closed, and the versions of the handler |
+//! | `GET /ready` | 200, or 503 with the reasons; the destinations that are closed, the limits that keep messages waiting, and the versions of the handler |
 //! | `GET /status` | JSON: the served queue, the active rules and their origin, destinations, recent faults |
 //!
 //! The server only reads, and it shows no secrets. But its clients can see queue names and
@@ -168,6 +168,7 @@ async fn ready(State(shared): State<Shared>) -> Response {
         "ready": reasons.is_empty(),
         "reasons": reasons,
         "closed": closed,
+        "limited": shared.metrics.limited_for_seconds.seen(Instant::now()),
         "handler": shared.health.versions(),
     });
     (status, Json(body)).into_response()

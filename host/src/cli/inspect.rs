@@ -12,7 +12,7 @@ use crate::cli::{Exit, Failure, Variables, output, schedule as schedules, versio
 use crate::queue::inspect::{self, Report};
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::Error;
-use crate::registry::overview::Destination;
+use crate::registry::overview::{self, Destination, LimitSeen};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 use crate::schedule::{self, ScheduleSeen};
@@ -48,6 +48,7 @@ struct Inspected {
     hosts: Vec<HostSeen>,
     schedules: Vec<ScheduleSeen>,
     destinations: Vec<Destination>,
+    limits: Vec<LimitSeen>,
     #[serde(flatten)]
     rules: LiveRules,
 }
@@ -95,6 +96,7 @@ async fn look(session: &Session, found: FoundQueue) -> Result<Inspected, Failure
             Ok::<_, Error>((seen.unwrap_or_default(), lengths))
         })
         .await?;
+    let limits = overview::limits(&link, &hosts).await;
     let scheduled = schedule::Store::new(Arc::new(link), queue.name());
     // They are shown where the user may read them.
     let scheduled = match queue.is_at_most_once() {
@@ -117,6 +119,7 @@ async fn look(session: &Session, found: FoundQueue) -> Result<Inspected, Failure
             .collect(),
         pinned_by: seen.groups.first().map(|g| g.name.clone()),
         destinations: Destination::of(&hosts),
+        limits,
         hosts,
         schedules: scheduled,
         queue: seen,
@@ -174,6 +177,9 @@ fn text(report: &Inspected) -> String {
     if !report.hosts.is_empty() {
         parts.push(versions::hosts_table(&report.hosts));
     }
+    if !report.limits.is_empty() {
+        parts.push(limits(&report.limits));
+    }
     if !report.destinations.is_empty() {
         parts.push(destinations(&report.destinations));
     }
@@ -182,6 +188,18 @@ fn text(report: &Inspected) -> String {
     }
     parts.push(report.rules.text());
     parts.join("\n\n")
+}
+
+fn limits(all: &[LimitSeen]) -> String {
+    let rows = all.iter().map(|one| {
+        [
+            one_line(&one.limit.name),
+            one_line(&one.limit.allows()),
+            one_line(one.limit.by.as_deref().unwrap_or("-")),
+            one_line(&one.state()),
+        ]
+    });
+    output::titled(["limit", "allows", "by", "state"], rows)
 }
 
 fn destinations(all: &[Destination]) -> String {

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::cli::dlq::show::recorded;
-use crate::cli::text::{count, one_line, or_dash, short, time};
+use crate::cli::text::{count, duration_ms, one_line, or_dash, short, time};
 use crate::cli::{Common, Exit, Failure, Reach, Variables, ask, output};
 use crate::registry::trace::{Found, Trace, trace};
 use crate::registry::{listed, named};
+use crate::telemetry::wall_clock_ms;
 
 /// Show where a message is, its attempts, its history, and what follows from it
 #[derive(Debug, clap::Args)]
@@ -149,6 +150,11 @@ fn place(found: &Found) -> String {
 fn remark(found: &Found) -> String {
     if let Some(host) = &found.host {
         return format!("on {}", one_line(host));
+    }
+    if let (Some(due), Some((limit, key))) = (found.due_ms, &found.limit) {
+        let [limit, key] = [limit, key].map(|text| one_line(text));
+        let left = duration_ms(due.saturating_sub(wall_clock_ms()));
+        return format!("waits for limit {limit}, key {key}, starts in {left}");
     }
     if let Some(due) = found.due_ms {
         let why = match found.is_reserved {

@@ -101,10 +101,7 @@ impl Part {
 
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Place::Header(name) => write!(f, "header:{name}"),
-            Place::Json(pointer) => write!(f, "json:{pointer}"),
-        }
+        fmt::Display::fmt(&self.0, f)
     }
 }
 

@@ -22,7 +22,7 @@ use crate::file_watch::{Change, FileWatch, REST};
 use crate::grants::configuration::rules::Values;
 use crate::host::ReloadSignals;
 use crate::host::connect::PAUSES;
-use crate::host::settings::{live_rules, queue_options};
+use crate::host::settings::{live_rules, queue_options, shown};
 use crate::policies::{self, Part, Policies, Stored};
 use crate::policy_change::values;
 use crate::queue::kind::QueueOptions;
@@ -479,6 +479,8 @@ impl ConfigWatcher {
             let value = setting.value.clone();
             (setting.key, value, setting.source.to_string())
         }));
+        let limits = self.rules.queue.limits.iter();
+        self.status.limits(limits.map(shown).collect());
         self.status.refused(self.refusal.clone());
     }
 }

@@ -2,7 +2,7 @@
 //! them. Also shows what the host runs.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::OptionFuture;
 use tokio::runtime::Handle;
@@ -152,6 +152,7 @@ impl Rollout {
             in_flight: u64::try_from(metrics.in_flight.get()).unwrap_or_default(),
             runs: metrics.handler_seconds.durations(),
             destinations: metrics.destinations(),
+            limited: metrics.limited_for_seconds.seen(Instant::now()),
         };
         tokio::spawn(publish_host(
             store,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::delivery::ledger;
 use crate::queue::kind::QueueOptions;
-use crate::queue::limits::limited;
+use crate::queue::limits::{Limit, limited};
 use crate::runtime::{self, Rules, UntilEmpty, gate};
+use crate::telemetry::limited::LimitShown;
 
 /// The queue of this configuration.
 pub fn queue_options(config: &Config) -> QueueOptions {
@@ -59,6 +60,17 @@ pub fn live_rules(config: &Config, options: &QueueOptions) -> Rules {
         ttl: config.ttl,
         queue: options.rules(),
         paused: config.paused,
+    }
+}
+
+/// A limit, as it is shown.
+pub fn shown(limit: &Limit) -> LimitShown {
+    LimitShown {
+        name: limit.name.to_string(),
+        rate: Some(limit.pace.rate.to_string()),
+        burst: Some(limit.pace.burst),
+        concurrency: None,
+        by: limit.by.as_ref().map(ToString::to_string),
     }
 }
 

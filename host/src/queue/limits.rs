@@ -12,6 +12,7 @@
 //! - A failover loses what no replica had, unless replicas confirm writes: permits that hosts have, until they say them again,
 //!   which is at once when they are connected.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use sha2::{Digest, Sha256};
 
 use crate::delivery::flow::Pace;
 use crate::delivery::ledger::{Admission, Limited, Permits};
-use crate::delivery::message::Message;
+use crate::delivery::message::{Headers, Message};
 use crate::delivery::millis::millis;
 use crate::delivery::text::hex;
 use crate::queue::Claim;
@@ -29,6 +30,8 @@ use crate::queue::scripts::ADMIT;
 use crate::redis::connection::Link;
 use crate::redis::{Error, reply};
 use crate::wire::keys;
+
+pub mod seen;
 
 /// How many messages may wait for the start that is reserved for them. Beyond that the queue is first in, first out.
 pub const WAITING_MAX: u64 = 100_000;
@@ -79,16 +82,29 @@ pub enum Place {
 impl Place {
     /// The text that stands there. A number is its digits.
     fn text(&self, message: &Message) -> Option<String> {
+        self.find(&message.headers, &message.body)
+    }
+
+    fn find(&self, headers: &Headers, body: &[u8]) -> Option<String> {
         match self {
-            Self::Header(name) => message.headers.find_str(name).map(str::to_owned),
+            Self::Header(name) => headers.find_str(name).map(str::to_owned),
             Self::Json(pointer) => {
-                let body: Json = serde_json::from_slice(&message.body).ok()?;
+                let body: Json = serde_json::from_slice(body).ok()?;
                 match body.pointer(pointer)? {
                     Json::String(text) => Some(text.clone()),
                     Json::Number(number) => Some(number.to_string()),
                     _ => None,
                 }
             }
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Json(pointer) => write!(f, "json:{pointer}"),
         }
     }
 }

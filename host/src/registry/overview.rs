@@ -8,16 +8,21 @@ use serde::Serialize;
 
 use crate::delivery::declared::declared;
 use crate::queue::inspect::{self, Report};
+use crate::queue::limits::WAITING_MAX;
+use crate::queue::limits::seen::{self, LimitNow};
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::registry::{DEAD_LETTER, Listed, ListedKind, matching};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 use crate::schedule::{self, ScheduleSeen};
+use crate::telemetry::limited::LimitShown;
 use crate::telemetry::rules::DestinationSeen;
 
 /// How many queues are read at a time.
 const AT_A_TIME: usize = 32;
+/// The most limits of a queue that are read.
+const LIMITS_MAX: usize = 32;
 
 declared! {
     /// What the hosts of a queue do.
@@ -119,6 +124,70 @@ impl Destination {
     }
 }
 
+/// A limit of starts, over all hosts of a queue.
+#[derive(Clone, Debug, Serialize)]
+pub struct LimitSeen {
+    /// What it allows.
+    #[serde(flatten)]
+    pub limit: LimitShown,
+    /// How it is; `None` = it has a state for each key, or the user may not read it.
+    pub now: Option<LimitNow>,
+    /// For how long messages have had to wait for it, on the host where that is longest.
+    pub limited_seconds: Option<u64>,
+    /// The key that stops the queue: too many messages wait to let others pass.
+    pub key: Option<String>,
+}
+
+impl LimitSeen {
+    /// What is wrong, for people.
+    pub fn trouble(&self) -> Option<String> {
+        let (name, key) = (&self.limit.name, self.key.as_ref()?);
+        Some(format!(
+            "limit {name} stops the queue at key {key}: {WAITING_MAX} messages wait"
+        ))
+    }
+
+    /// How it is, for people.
+    pub fn state(&self) -> String {
+        let waits = self.limited_seconds.map(|seconds| {
+            let since = format!("messages wait since {seconds} s");
+            match &self.key {
+                Some(key) => format!("{since}, stopped at key {key}"),
+                None => since,
+            }
+        });
+        let now = self.now.map(|now| now.to_string());
+        let all: Vec<_> = now.into_iter().chain(waits).collect();
+        all.join("; ")
+    }
+}
+
+/// The limits of these hosts, as they are now.
+pub async fn limits(link: &Link, hosts: &[HostSeen]) -> Vec<LimitSeen> {
+    let mut all = BTreeMap::new();
+    for limit in hosts.iter().flat_map(|host| &host.limits) {
+        all.entry(&limit.name).or_insert(limit);
+    }
+    let mut seen = Vec::new();
+    for limit in all.into_values().take(LIMITS_MAX) {
+        let pace = seen::pace(limit.rate.as_deref(), limit.burst);
+        let now = match pace.filter(|_| limit.by.is_none()) {
+            // It is shown where the user may read it.
+            Some(pace) => seen::now(link, &limit.name, pace).await.ok(),
+            None => None,
+        };
+        let limited = hosts.iter().flat_map(|host| &host.limited);
+        let limited: Vec<_> = limited.filter(|one| one.limit == limit.name).collect();
+        seen.push(LimitSeen {
+            limit: limit.clone(),
+            now,
+            limited_seconds: limited.iter().map(|one| one.seconds).max(),
+            key: limited.iter().find_map(|one| one.key.clone()),
+        });
+    }
+    seen
+}
+
 /// A queue, and its hosts.
 #[derive(Clone, Debug, Serialize)]
 pub struct QueueSeen {
@@ -150,6 +219,8 @@ pub struct QueueSeen {
     pub schedules: Vec<ScheduleSeen>,
     /// Where its handlers send requests, by rules with `adaptive`.
     pub destinations: Vec<Destination>,
+    /// Its limits of starts.
+    pub limits: Vec<LimitSeen>,
     /// Attempts that ended in a second lately, on all hosts.
     pub attempts_per_second: Option<f64>,
     /// Attempts that run now.
@@ -224,6 +295,8 @@ pub async fn look(link: &Arc<Link>, queue: &Listed) -> (QueueSeen, Vec<HostSeen>
     }
     let destinations = Destination::of(&hosts);
     trouble.extend(destinations.iter().filter_map(Destination::trouble));
+    let limits = limits(link, &hosts).await;
+    trouble.extend(limits.iter().filter_map(LimitSeen::trouble));
     let rates = hosts.iter().filter_map(|host| host.attempts_per_second);
     let seen = QueueSeen {
         queue: queue.queue.clone(),
@@ -240,6 +313,7 @@ pub async fn look(link: &Arc<Link>, queue: &Listed) -> (QueueSeen, Vec<HostSeen>
         on_hold: report.on_hold,
         schedules,
         destinations,
+        limits,
         attempts_per_second: rates.reduce(|a, b| a + b),
         in_flight: hosts.iter().map(|host| host.in_flight).sum(),
         run_ms: hosts.iter().filter_map(|host| host.run_ms).reduce(f64::max),

@@ -19,12 +19,15 @@ use crate::delivery::message::{Headers, RETRY_COUNT};
 use crate::delivery::reply::inbox;
 use crate::delivery::text::hex;
 use crate::queue::journal::{Recorded, recorded};
+use crate::queue::limits::seen;
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::connection::{Connector, Link};
 use crate::redis::error::Error;
 use crate::redis::reply::{self, Info};
 use crate::redis::walk::{Entries, Members, Order, Places, Values};
 use crate::registry::{Listed, ListedKind};
+use crate::rollout::follower::HostSeen;
+use crate::rollout::store::Store;
 use crate::schedule;
 use crate::wire::dead_letter as header;
 use crate::wire::decoded::message_id;
@@ -66,6 +69,8 @@ pub struct Found {
     pub due_ms: Option<u64>,
     /// Its limits have reserved its start for then.
     pub is_reserved: bool,
+    /// The limit that has, and its key.
+    pub limit: Option<(String, String)>,
     /// Starts charged to it so far.
     pub attempts: Option<u64>,
     /// How often its handler has held it: these starts are not charged.
@@ -239,6 +244,7 @@ impl Search {
             idle_ms: None,
             due_ms: None,
             is_reserved: false,
+            limit: None,
             attempts: headers.find_number(RETRY_COUNT),
             holds: 0,
             held_since_ms: None,
@@ -339,6 +345,10 @@ impl Search {
             }
             false => (Stage::Held, None, false),
         };
+        let limit = match is_reserved {
+            true => self.limit(queue, headers, fields).await,
+            false => None,
+        };
         let journal = keys::journal(&queue.queue, group, entry);
         let journal = self.journal(&journal, carried).await?;
         let held = match score(keys::held(&queue.queue, group)).await {
@@ -355,11 +365,35 @@ impl Search {
             found.idle_ms = (!is_parked).then_some(idle);
             found.due_ms = due;
             found.is_reserved = is_reserved;
+            found.limit = limit;
             let count = count.saturating_sub(held.count.into());
             found.attempts = Some(count + found.attempts.unwrap_or_default());
             found.held(held);
         }
         Ok(())
+    }
+
+    /// The one limit with a key that the hosts of the queue have, and the key of this entry. Where nothing says them, the result is empty.
+    async fn limit(
+        &self,
+        queue: &Listed,
+        headers: &Headers,
+        fields: &[(Bytes, Bytes)],
+    ) -> Option<(String, String)> {
+        let store = Store::sharing(Arc::clone(&self.link), &queue.queue);
+        let hosts = HostSeen::parse_all(&store.hosts().await.ok()?);
+        let limits = hosts
+            .into_iter()
+            .find(|host| host.group == queue.group)?
+            .limits;
+        let mut keyed = limits.into_iter().filter(|limit| limit.by.is_some());
+        let (Some(limit), None) = (keyed.next(), keyed.next()) else {
+            return None;
+        };
+        let body = fields.iter().find(|(name, _)| *name == stream::BODY_FIELD);
+        let body = body.map_or(&b""[..], |(_, body)| body);
+        let key = seen::key_of(&limit.by?, headers, body);
+        Some((limit.name, key.unwrap_or_default()))
     }
 
     /// The answers in an inbox that are about this message. Without the right to ask, the result is empty.

@@ -28,6 +28,7 @@ use crate::rollout::verify::Step;
 use crate::rollout::versions::{Kept, Origin, Rejected, Version, Versions};
 use crate::telemetry::health::{Cause, Health};
 use crate::telemetry::histogram::Durations;
+use crate::telemetry::limited::{LimitShown, LimitedSeen};
 use crate::telemetry::rules::DestinationSeen;
 use crate::telemetry::status::{ActiveRule, Status};
 use crate::telemetry::versions::VersionsSeen;
@@ -44,8 +45,9 @@ const PUBLISH_EVERY: Duration = Duration::from_secs(5);
 const PUBLISH_TTL: Duration = Duration::from_secs(15);
 /// A rate is measured over this time at least.
 const RATE_OVER: Duration = Duration::from_secs(2);
-/// The most destinations that are published.
+/// The most destinations, and limits, that are published.
 const DESTINATIONS_MAX: usize = 16;
+const LIMITS_MAX: usize = 32;
 /// Changes within this time are published together.
 const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
 
@@ -385,6 +387,12 @@ pub struct HostSeen {
     /// The destinations of rules with `adaptive`: the closed ones first, and not too many.
     #[serde(default)]
     pub destinations: Vec<DestinationSeen>,
+    /// The limits of starts.
+    #[serde(default)]
+    pub limits: Vec<LimitShown>,
+    /// Those that keep messages waiting.
+    #[serde(default)]
+    pub limited: Vec<LimitedSeen>,
     /// The versions of the handler.
     pub handler: VersionsSeen,
 }
@@ -431,6 +439,7 @@ pub async fn publish_host(
         let mut counts = counted();
         host.in_flight = counts.in_flight;
         host.destinations = std::mem::take(&mut counts.destinations);
+        host.limited = std::mem::take(&mut counts.limited);
         host.destinations.sort_by_key(|one| one.closed_ms.is_none());
         host.destinations.truncate(DESTINATIONS_MAX);
         let closed = closed(&host.destinations);
@@ -450,6 +459,8 @@ pub async fn publish_host(
         let texts = reasons.iter().map(|r| format!("{}: {}", r.cause, r.detail));
         host.not_ready = texts.collect();
         host.rules.clone_from(&shown.rules);
+        host.limits.clone_from(&shown.limits);
+        host.limits.truncate(LIMITS_MAX);
         host.rules_refused.clone_from(&shown.refused);
         host.paused = shown.paused;
         let text = serde_json::to_string(&host).unwrap_or_default();
@@ -489,6 +500,8 @@ pub struct Counted {
     pub runs: Durations,
     /// The destinations of rules with `adaptive`.
     pub destinations: Vec<DestinationSeen>,
+    /// The limits that keep messages waiting.
+    pub limited: Vec<LimitedSeen>,
 }
 
 /// How fast counts grow.

@@ -320,12 +320,15 @@ impl Reporter {
                 continue;
             };
             self.metrics.limited.inc();
-            if let Some(key) = &admitted.key
+            let key = admitted.key.as_deref().map(printable);
+            let waits = &self.metrics.limited_for_seconds;
+            waits.waits(Instant::now(), limit, key.clone());
+            if let Some(key) = key
                 && let Some(others) = self.pass("limited in order")
             {
                 warn!(
                     limit,
-                    key = printable(key),
+                    key,
                     others,
                     waiting_max = WAITING_MAX,
                     "so many messages wait that the queue is first in, first out: this key stops it"

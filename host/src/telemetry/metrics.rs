@@ -24,6 +24,7 @@ use crate::delivery::reply::Status;
 use crate::delivery::text::printable_lines;
 use crate::telemetry::health::Health;
 use crate::telemetry::histogram::Histogram;
+use crate::telemetry::limited::Limited;
 use crate::telemetry::logging;
 use crate::telemetry::otlp::dropped::{Signal, dropped};
 use crate::telemetry::rules::{DestinationSeen, Kind, RuleCounts, RuleSeries};
@@ -253,6 +254,9 @@ metrics! {
 
     /// Times that a message asked to start and had to wait, because of a limit.
     pub limited: Counter;
+    /// For how long messages of this host have had to wait for a limit; no series = none waits. `key` is empty, but for the one key that
+    /// stops the queue, because too many messages wait to let others pass.
+    pub limited_for_seconds: Limited;
 
     /// Handlers swapped in.
     pub swaps: Counter;
@@ -286,7 +290,7 @@ metrics! {
     pub orphans: Gauge;
     /// Deliveries parked for later, which no host holds.
     pub parked: Gauge;
-    /// Messages that were held by their handler, and are not settled.
+    /// Messages that were held, and are not settled.
     pub on_hold: Gauge;
     /// Entries in the dead-letter queue.
     pub dead_letters: Gauge;
@@ -603,6 +607,12 @@ impl Series for Gauge {}
 impl Series for GaugeF64 {}
 impl Series for Histogram {}
 
+impl Series for Limited {
+    fn labels(&self) -> Vec<(&'static str, Vec<&'static str>)> {
+        Self::labels()
+    }
+}
+
 /// The registry owns its metrics; these are shared with it.
 #[derive(Debug)]
 struct Shared<M>(Arc<M>);
@@ -725,6 +735,8 @@ impl Series for Info {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::delivery::attempt::DeliveryLimit;
     use crate::delivery::outcome::Fault;
@@ -793,6 +805,9 @@ mod tests {
         let rules = RuleCounts::new(["api".to_owned()]);
         rules.http[0].follow(Arc::new(NoDestinations));
         metrics.follow(&Arc::new(rules));
+        metrics
+            .limited_for_seconds
+            .waits(Instant::now(), "payments", None);
         let text = scrape(&metrics);
         for declared in &metrics.declared {
             let name = &declared.name;

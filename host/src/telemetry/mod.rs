@@ -12,6 +12,7 @@
 mod bounded_stderr;
 pub mod health;
 pub mod histogram;
+pub mod limited;
 pub mod logging;
 pub mod metrics;
 pub mod otlp;

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::delivery::text::truncate_utf8;
+use crate::telemetry::limited::LimitShown;
 
 /// The number of faults that are kept.
 const FAULTS_MAX: usize = 32;
@@ -27,6 +28,8 @@ pub struct Shown {
     pub handler: Option<String>,
     /// The active rules. They may change while the host runs.
     pub rules: Vec<ActiveRule>,
+    /// The active limits of starts.
+    pub limits: Vec<LimitShown>,
     /// Why the rules that the host has read are not active; `None` = they are active.
     pub refused: Option<String>,
     /// The queue is paused on this host.
@@ -99,6 +102,11 @@ impl Status {
         };
         let rules = rules.map(rule).collect();
         self.0.lock().rules = rules;
+    }
+
+    /// Set the active limits of starts.
+    pub fn limits(&self, limits: Vec<LimitShown>) {
+        self.0.lock().limits = limits;
     }
 
     /// Set why the rules that were read are not active; `None` = they are active.

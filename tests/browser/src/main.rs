@@ -419,6 +419,7 @@ async fn reads(scene: &Scene, client: &Client, places: &[&str]) -> Checked {
         ("Hosts 1", "sha256:"),
         ("Versions", "hostler deploy"),
         ("Schedules", "hostler schedule add"),
+        ("Limits", "flow.limit"),
     ] {
         follow(client, tab).await?;
         let text = text_of(client, "main").await?;
@@ -490,7 +491,7 @@ async fn waits(scene: &Scene, client: &Client) -> Checked {
         let mut lines = text.lines().skip_while(|line| !line.starts_with(name));
         lines.by_ref().take(2).any(|line| line.contains(value))
     };
-    check(is_shown("held", "1 by their handler"), &text)?;
+    check(is_shown("held", "1, uncharged"), &text)?;
     check(is_shown("journals", "1"), &text)?;
     scene.redis(&format!(
         "XACK orders billing {id}\nDEL {{orders}}:held:billing {{orders}}:journals:billing {{orders}}:parked:billing\n"

@@ -369,8 +369,17 @@ async fn a_message_that_waits_for_its_key_is_found_shown_and_cancelled() {
         (&"delayed".into(), &0.into())
     );
     assert_eq!(found["is_reserved"], true, "{found}");
-    let text = run(["trace", &ids[1], "--redis", &url]).ok().stdout;
-    assert!(text.contains("its limit reserves"), "{text}");
+    eventually("its limit and its key are shown", async || {
+        let text = run(["trace", &ids[1], "--redis", &url]).ok().stdout;
+        text.contains("waits for limit tenants, key a, starts in 59m")
+    })
+    .await;
+    let shown = inspect();
+    let limit = &shown["limits"][0];
+    assert_eq!(
+        (&limit["name"], &limit["rate"], &limit["by"]),
+        (&"tenants".into(), &"1/h".into(), &"header:tenant".into())
+    );
     for id in &ids[1..] {
         run([
             "cancel", id, "--redis", &url, "--queue", "orders", "--group", "workers",
@@ -450,6 +459,43 @@ fn a_limit_that_cannot_be_is_named() {
         assert_eq!(ended.code, 64, "{ended:?}");
         assert!(ended.stderr.contains(told), "{told}: {}", ended.stderr);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_keeps_messages_waiting_is_shown_where_people_look() {
+    let mut scene = Scene::new().await;
+    scene.publish_all("ack", 3).await;
+    let limits = json!([{"name": "api", "rate": "1/h", "burst": 1}]);
+    let host = limited(&scene, &limits).ready().await;
+    waits(std::slice::from_ref(&host)).await;
+    let series = "hostler_limited_for_seconds{limit=\"api\",key=\"\"}";
+    eventually("its metric", async || {
+        hostler_tests::host::without_queue(&host.metrics()).contains(series)
+    })
+    .await;
+    let (status, ready) = host.get("/ready");
+    let ready: serde_json::Value = serde_json::from_str(&ready).unwrap();
+    assert_eq!(
+        (status, &ready["limited"][0]["limit"]),
+        (200, &"api".into())
+    );
+    let url = scene.server.url();
+    let of = ["--redis", &url, "--stream", "orders", "--group", "workers"];
+    eventually("`inspect` says since when", async || {
+        let shown = run([&["inspect"], &of[..]].concat()).ok().stdout;
+        let next = shown.contains("1/h, burst 1") && shown.contains("the next starts in");
+        next && shown.contains("messages wait since")
+    })
+    .await;
+    let watched = run([&["watch", "--count", "1"], &of[..]].concat())
+        .ok()
+        .stdout;
+    assert!(watched.contains("limit api: the next starts"), "{watched}");
+    let queues = run(["queues", "--redis", &url, "--json"]).ok().json();
+    assert_eq!(queues[0]["limits"][0]["name"], "api", "{queues}");
+    // Nobody waits: nothing is shown any more.
+    set(&scene, &json!([]));
+    host.drained().await;
 }
 
 mod long {

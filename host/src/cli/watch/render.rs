@@ -51,7 +51,7 @@ pub(super) fn line(queue: &QueueSnapshot) -> String {
         let [kind, id] = [&fault.kind, &fault.id].map(|text| one_line(text));
         words.push(format!("last fault {kind} {id}"));
     }
-    words.extend(closed(queue));
+    words.extend(stops(queue));
     words.extend(queue.not_ready.first().map(|host| one_line(&host.text)));
     if let more @ 1.. = queue.not_ready.len().saturating_sub(1) as u64 {
         words.push(format!("{} more not ready", count(more, "host")));
@@ -66,10 +66,14 @@ pub(super) fn line(queue: &QueueSnapshot) -> String {
     words.join("  ")
 }
 
-/// The destinations that are closed, for people.
-fn closed(queue: &QueueSnapshot) -> impl Iterator<Item = String> {
+/// The limits that keep messages waiting, and the destinations that are closed, for people.
+fn stops(queue: &QueueSnapshot) -> impl Iterator<Item = String> {
+    let limited = queue.limits.iter();
+    let limited = limited.filter(|limit| limit.limited_seconds.is_some());
+    let limited = limited.map(|one| format!("limit {}: {}", one.limit.name, one.state()));
     let closed = queue.destinations.iter().filter_map(Destination::trouble);
-    closed.map(|text| one_line(&text)).take(NOT_READY_MAX)
+    let all = limited.chain(closed);
+    all.map(|text| one_line(&text)).take(NOT_READY_MAX)
 }
 
 /// The schedule that is due next.
@@ -91,7 +95,7 @@ pub(super) fn screen(queue: &QueueSnapshot, frame: &mut Frame<'_>) {
     let hosts = queue.hosts.len().min(HOSTS_MAX);
     let not_ready = queue.not_ready.iter().take(NOT_READY_MAX);
     let not_ready = not_ready.map(|host| one_line(&host.text));
-    let lines: Vec<_> = not_ready.chain(closed(queue)).map(Line::from).collect();
+    let lines: Vec<_> = not_ready.chain(stops(queue)).map(Line::from).collect();
     let [title, stopped, facts, dead, served, faults, bottom] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(u16::try_from(lines.len()).unwrap_or(u16::MAX)),
@@ -345,6 +349,7 @@ mod tests {
             in_flight: Some(16),
             schedules: Vec::new(),
             destinations: Vec::new(),
+            limits: Vec::new(),
             consumers: 2,
             dead_letter_key: Some("orders:dead".to_owned()),
             dead_letters: Some(42),

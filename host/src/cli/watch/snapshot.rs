@@ -17,7 +17,7 @@ use crate::cli::versions::hosts_of;
 use crate::dead_letter::DeadLetters;
 use crate::queue::stream::PARKED_CONSUMER;
 use crate::redis::connection::{Connector, Link};
-use crate::registry::overview::{self, Destination, QueueSeen};
+use crate::registry::overview::{self, Destination, LimitSeen, QueueSeen};
 use crate::rollout::follower::HostSeen;
 use crate::rollout::store::Store;
 use crate::schedule::{self, ScheduleSeen};
@@ -67,6 +67,8 @@ pub(super) struct QueueSnapshot {
     pub(super) not_ready: Vec<NotReady>,
     /// Where its handlers send requests, by rules with `adaptive`.
     pub(super) destinations: Vec<Destination>,
+    /// Its limits of starts.
+    pub(super) limits: Vec<LimitSeen>,
     /// The hosts that were asked.
     pub(super) hosts: Vec<HostSnapshot>,
     /// The recent faults, newest first.
@@ -207,6 +209,7 @@ impl SnapshotReader {
             dead_letter_max_len: dead_letter.as_ref().map(|d| d.max_len.get()),
             not_ready: told.iter().filter_map(not_ready).collect(),
             destinations: Destination::of(&told),
+            limits: overview::limits(&self.link, &told).await,
             ..QueueSnapshot::default()
         };
         // How many messages were ever added and settled, as far as that is known.

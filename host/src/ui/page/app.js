@@ -387,7 +387,7 @@ async function queuesPage() {
   ];
 }
 
-const TABS = [['', 'Overview'], ['dead', 'Dead letters'], ['hosts', 'Hosts'], ['versions', 'Versions'], ['schedules', 'Schedules'], ['policies', 'Policies']];
+const TABS = [['', 'Overview'], ['dead', 'Dead letters'], ['hosts', 'Hosts'], ['versions', 'Versions'], ['schedules', 'Schedules'], ['limits', 'Limits'], ['policies', 'Policies']];
 
 async function queuePage(name, group, tab, reason) {
   const key = `${name} ${group}`;
@@ -410,6 +410,7 @@ async function queuePage(name, group, tab, reason) {
     dead: () => queue.dead_letter_key ? deadParts(queue.dead_letter_key, reason, ['queue', name, group || '', 'dead'])
       : [empty('This queue keeps no dead letters: messages are tried again without a cap. Set ', `hostler policy set --queue ${name} max_deliveries=5 dead_letter.key=${name}:dead`)],
     hosts: () => hostsParts(found), versions: () => versionsParts(found), schedules: () => schedulesParts(name, queue.schedules),
+    limits: () => limitsParts(found),
     policies: () => policiesParts(name, found),
   }[tab] || (() => overviewParts(found, name, group, course));
   return [...head, ...await parts()];
@@ -433,10 +434,6 @@ function overviewParts({ queue }, name, group, course) {
       ['run time', queue.run_ms === null ? null : `${queue.run_ms} ms on average, 99 % within ${queue.run_p99_ms} ms`],
       ['dead letters', queue.dead_letter_key ? link(`${queue.dead_letters === null ? '?' : queue.dead_letters} in ${queue.dead_letter_key}`, 'queue', name, group || '', 'dead') : null],
     ]),
-    queue.destinations.length ? [el('h3', {}, 'Destinations'), table('Destinations', ['destination', 'rule', 'requests', 'allowed', 'waiting', 'state'], queue.destinations.map((one) => [
-      one.destination, one.rule, one.in_flight, one.allowed, one.waiting,
-      one.closed_on ? wide(`closed on ${one.closed_on} of ${one.hosts} hosts, for ${age(one.closed_ms)}: ${one.why}`) : 'open',
-    ]))] : null,
     canAct() && queue.kind !== 'channel' ? cancelForm(name, group) : null,
   ];
 }
@@ -475,6 +472,21 @@ function schedulesParts(on, all) {
           : button(`Pause ${one.name}`, 'It has no ticks until it is resumed.', 'schedule-pause', of, true))] : []),
     ];
   }), empty('Nothing is published by the clock. Run ', `hostler schedule add nightly --queue ${on} --help`))];
+}
+
+function limitsParts({ queue }) {
+  const now = (one) => one.now === null ? null : one.now === 'free' ? 'free' : Object.entries(one.now).map(([word, value]) => `${word} ${value}`).join(', ');
+  return [
+    table('Limits', ['limit', 'allows', 'by', 'now', 'messages wait since', 'stopped at key'], queue.limits.map((one) => [
+      one.name, [one.rate, one.burst ? `burst ${one.burst}` : null, one.concurrency ? `${one.concurrency} at a time` : null].filter(Boolean).join(', '),
+      one.by || null, now(one), one.limited_seconds === null ? null : age(one.limited_seconds * 1000), one.key === null ? null : wide(one.key),
+    ]), empty('As many messages start as there are slots. Allow fewer, over all hosts: ', `hostler policy set --queue ${queue.queue} 'flow.limit=[{"name":"api","rate":"100/s"}]'`)),
+    el('h3', {}, 'Destinations'),
+    table('Destinations', ['destination', 'rule', 'requests', 'allowed', 'waiting', 'state'], queue.destinations.map((one) => [
+      one.destination, one.rule, one.in_flight, one.allowed, one.waiting,
+      one.closed_on ? wide(`closed on ${one.closed_on} of ${one.hosts} hosts, for ${age(one.closed_ms)}: ${one.why}`) : 'open',
+    ]), empty('No rule of ', '[[grant.http]]', ' has ', 'adaptive = true', '.')),
+  ];
 }
 
 function policiesParts(name, { hosts, policies }) {
@@ -630,7 +642,7 @@ function moments(found) {
     at(found.died_ms, kind, [`${found.id} died after ${attempts || 'no attempt'}: `, link('see the dead letter', 'letter', found.key, found.entry)],
       [found.reason, found.detail].filter(Boolean).join(': '));
   } else {
-    const host = found.host ? `on ${found.host}` : found.due_ms ? [`due `, time(found.due_ms)] : null;
+    const host = found.host ? `on ${found.host}` : found.limit ? [`for limit ${found.limit[0]}, key ${found.limit[1]}, until `, time(found.due_ms)] : found.due_ms ? [`due `, time(found.due_ms)] : null;
     at(null, kind, `${found.id} ${words} in ${where}`, [attempts, attempts && host ? ', ' : null, host]);
   }
   return all;
