@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::config::Config;
 use crate::delivery::ledger;
 use crate::queue::kind::QueueOptions;
-use crate::queue::limits::{Limit, limited};
+use crate::queue::limits::{Allows, Limit, limited};
 use crate::runtime::{self, Rules, UntilEmpty, gate};
 use crate::telemetry::limited::LimitShown;
 
@@ -65,11 +65,15 @@ pub fn live_rules(config: &Config, options: &QueueOptions) -> Rules {
 
 /// A limit, as it is shown.
 pub fn shown(limit: &Limit) -> LimitShown {
+    let (pace, concurrency) = match limit.allows {
+        Allows::Starts(pace) => (Some(pace), None),
+        Allows::Attempts(most) => (None, Some(most)),
+    };
     LimitShown {
         name: limit.name.to_string(),
-        rate: Some(limit.pace.rate.to_string()),
-        burst: Some(limit.pace.burst),
-        concurrency: None,
+        rate: pace.map(|pace| pace.rate.to_string()),
+        burst: pace.map(|pace| pace.burst),
+        concurrency,
         by: limit.by.as_ref().map(ToString::to_string),
     }
 }
