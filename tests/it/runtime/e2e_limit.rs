@@ -501,7 +501,7 @@ async fn a_limit_that_keeps_messages_waiting_is_shown_where_people_look() {
 mod long {
     use super::*;
 
-    /// A host is killed every other second. Only what ran there is charged.
+    /// A host is killed every other second. Only what it had is charged.
     #[tokio::test(flavor = "multi_thread")]
     async fn hosts_that_are_killed_all_the_time_use_their_limit_and_no_more() {
         let mut scene = Scene::new().await;
@@ -509,18 +509,11 @@ mod long {
         let options = limited(&scene, &json!([{"name": "api", "rate": "100/s"}])).cap(9);
         let mut hosts: Vec<Host> = (0..4).map(|_| options.start()).collect();
         let mut ended = Vec::new();
-        let mut killed = Vec::new();
         let begin = Instant::now();
         for number in 1..=10 {
             let next = Duration::from_secs(2 * number);
             eventually("two seconds are over", async || begin.elapsed() >= next).await;
-            let host = hosts.remove(0).kill().await;
-            killed.extend(
-                host.log
-                    .iter()
-                    .filter_map(|line| Some(line.start()?.0.to_owned())),
-            );
-            ended.push(host);
+            ended.push(hosts.remove(0).kill().await);
             hosts.push(options.start());
         }
         let look = scene.emptied().await;
@@ -529,9 +522,9 @@ mod long {
             ended.push(host.drained().await);
         }
         let (_, witness) = scene.check(&ended).await;
-        for id in ids.iter().filter(|id| !killed.contains(id)) {
-            assert_eq!(witness.attempts(id), [1], "{id}");
-        }
+        // A host has what runs and what may start soon, and takes what is due and orphans.
+        let charged = ids.iter().filter(|id| witness.attempts(id) != [1]).count();
+        assert!(charged <= 10 * 8, "{charged}");
         let times = times(ended.iter().map(|ended| &ended.log[..]));
         keeps_to(&times, 100, 2);
         let used = used(&times, 1000, 100.0);
@@ -546,7 +539,10 @@ mod long {
         let limits = json!([{"name": "api", "rate": "600/min", "burst": 50}]);
         let options = limited(&scene, &limits);
         let begin = Instant::now();
-        let hosts: Vec<Host> = (0..4).map(|_| options.start()).collect();
+        let mut hosts = Vec::new();
+        for _ in 0..4 {
+            hosts.push(options.ready().await);
+        }
         scene.emptied().await;
         assert!(
             begin.elapsed() >= takes(150, 50, 10),

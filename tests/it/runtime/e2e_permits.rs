@@ -309,7 +309,7 @@ mod long {
     /// As the issue shows it.
     #[tokio::test(flavor = "multi_thread")]
     async fn fifty_attempts_at_once_over_four_hosts_that_fail() {
-        super::hosts_fail(8, 50, 10_000, 10).await;
+        super::hosts_fail(4, 50, 10_000, 10).await;
         super::primaries_fail(4, 50, 5_000, 3).await;
     }
 }

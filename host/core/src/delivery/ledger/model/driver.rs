@@ -216,8 +216,12 @@ impl World<'_> {
         // The driver polls after every batch of events; leave to start goes out at once.
         let at_once = matches!(event, Event::Recorded { .. }) || self.rng.bool();
         let is_renewal = matches!(event, Event::Renewed { .. });
+        let is_admission = matches!(event, Event::Admitted { .. });
         let now = self.now;
         let h = &mut self.hosts[host];
+        if is_admission && now >= h.ledger.admissions.leased(now) + self.scenario.min_idle {
+            h.lapsed = now;
+        }
         h.ledger.apply(now, event);
         if is_renewal {
             for (key, _, leased) in &mut h.queue {

@@ -107,6 +107,8 @@ pub(super) struct Host {
     pub(super) ended: VecDeque<Time>,
     /// Since when it has held more than it starts soon.
     hoards: Option<Time>,
+    /// When it last said its permits anew although their lease had ended.
+    pub(super) lapsed: Time,
     /// When it learned that a request for starts had no answer, or a late one.
     pub(super) asked_in_vain: Time,
     /// Since when normal traffic may run, and for how long it may before the next isolated run.
@@ -840,6 +842,7 @@ impl World<'_> {
             broken_until: Time::ZERO,
             ended: VecDeque::new(),
             hoards: None,
+            lapsed: Time::ZERO,
             asked_in_vain: Time::ZERO,
             share: (self.now, FIRST_SHARE),
         });
@@ -916,9 +919,19 @@ impl World<'_> {
             let ends = h.ledger.admissions.leased(now) + min_idle;
             h.alive && (is_calm || now < ends)
         };
-        let slots = self.hosts.iter().filter(holds).flat_map(|h| &h.slots);
-        let running = slots.filter(|slot| matches!(slot, Slot::Running { .. }));
-        let running = running.count();
+        let lives = &self.audit.lives;
+        let runs = |host: HostId, slot: &Slot| {
+            let Slot::Running { key, .. } = slot else {
+                return false;
+            };
+            // Not one that ran on while the lease had ended.
+            let mut runs = lives[entry_of(*key)].runs.iter();
+            runs.any(|&(other, since)| other == host && since >= self.hosts[host].lapsed)
+        };
+        let hosts = self.hosts.iter().enumerate();
+        let hosts = hosts.filter(|(_, h)| holds(h));
+        let slots = hosts.flat_map(|(host, h)| h.slots.iter().map(move |slot| (host, slot)));
+        let running = slots.filter(|&(host, slot)| runs(host, slot)).count();
         self.audit.require(running <= most, || {
             format!("{running} attempts at once of {most}")
         });
