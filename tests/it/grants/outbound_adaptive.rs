@@ -144,6 +144,7 @@ async fn what_is_closed_is_shown_and_charges_nothing() {
 
 /// How long each part of the show takes.
 struct Show {
+    hosts: usize,
     steady: Duration,
     outage: Duration,
     /// For how long a place is taken.
@@ -159,12 +160,14 @@ impl Show {
         const WAITING: usize = 300;
         const WITHIN: Duration = Duration::from_secs(10);
         let (mut scene, web) = (Scene::new().await, Web::start().await);
-        let host = adaptive(&scene, &web, "")
+        let options = adaptive(&scene, &web, "")
             .flag("max-deliveries", "5")
             .flag("dead-letter", "orders:dead")
-            .flags("concurrency=64 reuse=1000")
-            .ready()
-            .await;
+            .flags("concurrency=64 reuse=1000");
+        let mut hosts = Vec::new();
+        for _ in 0..self.hosts {
+            hosts.push(options.ready().await);
+        }
         let need = format!(
             "need:GET|{}",
             url(&web, &format!("/place/{}", self.place_ms))
@@ -206,9 +209,11 @@ impl Show {
         let recovered = begin.elapsed();
         let look = scene.emptied().await;
         let (served, refused) = (places.served(), places.refused());
+        let holds = hosts.iter().map(|host| host.metric("hostler_holds_total"));
         println!(
-            "used {used:.3}, 429 {refused} of {served}, away {away}, again after {recovered:?}, holds {}",
-            host.metric("hostler_holds_total")
+            "{} hosts: used {used:.3}, 429 {refused} of {served}, away {away}, again after {recovered:?}, holds {}",
+            self.hosts,
+            holds.sum::<u64>()
         );
         assert_eq!(look.dead, [], "{look:?}");
         assert!(used >= self.used, "{used}");
@@ -216,7 +221,8 @@ impl Show {
         assert!(share <= self.refused, "{refused} of {served}");
         assert!(is_fast, "{recovered:?}");
         // Until it was closed, and one after the other from then on.
-        let most = 2 * PLACES + 4 * usize::try_from(self.outage.as_secs()).unwrap();
+        let tries = 4 * usize::try_from(self.outage.as_secs()).unwrap();
+        let most = 2 * PLACES + self.hosts * tries;
         assert!(away <= most, "{away}");
     }
 }
@@ -224,6 +230,7 @@ impl Show {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_with_few_places_is_used_and_an_outage_kills_nothing() {
     let show = Show {
+        hosts: 1,
         steady: Duration::from_secs(4),
         outage: Duration::from_secs(3),
         place_ms: 200,
@@ -240,8 +247,22 @@ mod long {
     #[tokio::test(flavor = "multi_thread")]
     async fn an_outage_of_a_minute() {
         let show = Show {
+            hosts: 1,
             steady: Duration::from_secs(60),
             outage: Duration::from_secs(60),
+            place_ms: 100,
+            used: 0.9,
+            refused: 0.02,
+        };
+        show.run().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn three_hosts_share_the_places() {
+        let show = Show {
+            hosts: 3,
+            steady: Duration::from_secs(60),
+            outage: Duration::from_secs(10),
             place_ms: 100,
             used: 0.9,
             refused: 0.02,

@@ -20,3 +20,9 @@ pub(crate) mod e2e_sandbox;
 pub(crate) mod e2e_scene;
 mod e2e_start;
 pub(crate) mod runtime_loop;
+
+/// Files of which `make test` runs no test.
+#[path = "."]
+mod long {
+    mod limit_fairness;
+}
