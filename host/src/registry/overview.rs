@@ -171,9 +171,10 @@ pub async fn limits(link: &Link, hosts: &[HostSeen]) -> Vec<LimitSeen> {
     let mut seen = Vec::new();
     for limit in all.into_values().take(LIMITS_MAX) {
         let pace = seen::pace(limit.rate.as_deref(), limit.burst);
+        // It is shown where the user may read it.
         let now = match pace.filter(|_| limit.by.is_none()) {
-            // It is shown where the user may read it.
             Some(pace) => seen::now(link, &limit.name, pace).await.ok(),
+            None if limit.concurrency.is_some() => seen::running(link, &limit.name).await.ok(),
             None => None,
         };
         let limited = hosts.iter().flat_map(|host| &host.limited);

@@ -10,7 +10,7 @@ use hostler_tests::command::run;
 use hostler_tests::host::{Host, HostOptions, Line};
 use hostler_tests::redis::{RawRedis, eventually};
 use hostler_tests::sentinel::Watched;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use crate::redis::cluster::Servers;
 use crate::runtime::e2e_scene::{Scene, serving};
@@ -161,6 +161,12 @@ async fn a_pause_and_a_drain_keep_no_permit(kind: Kind) {
     let host = options.ready().await;
     let waits = async || host.metric("hostler_limited_total") > 0;
     eventually("messages wait", waits).await;
+    eventually("`queues` says how many run", async || {
+        let seen = run(["queues", "--redis", &url, "--json"]).ok().json();
+        let limits = |queue: &Json| queue["limits"][0]["now"]["running"] == 1;
+        seen.as_array().unwrap().iter().any(limits)
+    })
+    .await;
     run(["pause", "--redis", &url, "--queue", "orders"]).ok();
     eventually("it holds nothing", async || {
         host.metric("hostler_held") == 0
