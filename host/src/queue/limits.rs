@@ -26,7 +26,7 @@ use crate::delivery::millis::millis;
 use crate::delivery::text::hex;
 use crate::queue::Claim;
 use crate::queue::rights::Need;
-use crate::queue::scripts::ADMIT;
+use crate::queue::scripts::{ADMIT, ADMIT_ATTEMPTS};
 use crate::redis::connection::Link;
 use crate::redis::{Error, reply};
 use crate::wire::keys;
@@ -211,7 +211,11 @@ pub(super) async fn admit(
         }));
     }
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut call = ADMIT.on(&names);
+    let script = match limited(limits) {
+        Limited::Permits => &ADMIT_ATTEMPTS,
+        Limited::No | Limited::Starts => &ADMIT,
+    };
+    let mut call = script.on(&names);
     call.arg(plain.len())
         .arg(order.len() - plain.len())
         .arg(u8::from(may_reserve))
@@ -236,7 +240,7 @@ pub(super) async fn admit(
                 .map_or_else(String::new, |ms| ms.to_string()),
         );
     }
-    let answer = reply::array(ADMIT.name(), link.run(&ADMIT, &call).await?)?;
+    let answer = reply::array(ADMIT.name(), link.run(script, &call).await?)?;
     let at = answer
         .last()
         .map(|at| reply::count(ADMIT.name(), at))

@@ -12,7 +12,9 @@ pub(crate) const TERMS: &str = include_str!("lua/parts/terms.lua");
 
 scripts! {
     /// Let messages start, as their limits allow.
-    ADMIT = [ALLOW_OOM, TIME] "admit" durable;
+    ADMIT = [ALLOW_OOM, TIME] "admit";
+    /// The same, where attempts at once are limited: a permit that a failover forgets would be granted twice.
+    ADMIT_ATTEMPTS = [ALLOW_OOM, TIME] "admit" durable;
     /// Write the terms of this host, and learn those of all hosts of the queue.
     GO_BY = [ALLOW_OOM, TIME, TERMS] "go_by";
     /// Write the answer to a call into a journal.

@@ -392,8 +392,11 @@ impl Search {
         };
         let body = fields.iter().find(|(name, _)| *name == stream::BODY_FIELD);
         let body = body.map_or(&b""[..], |(_, body)| body);
-        let key = seen::key_of(&limit.by?, headers, body);
-        Some((limit.name, key.unwrap_or_default()))
+        let by = limit.by?;
+        let key = seen::key_of(&by, headers, body);
+        // A body may be encoded: then its key is not known here.
+        let key = key.or_else(|| by.starts_with("header:").then(String::new))?;
+        Some((limit.name, key))
     }
 
     /// The answers in an inbox that are about this message. Without the right to ask, the result is empty.

@@ -12,12 +12,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::declared::headers;
-use super::hold::HoldRoom;
+use super::hold::{HOLD_MIN, HoldRoom};
 use super::key_value::{KeyRules, Keys, Seen, Written};
 use super::message::{
     Headers, MESSAGE_ID, Message, RETRY_COUNT, RUSTSTREAM_RETRY_COUNT, TRACEPARENT, TRACESTATE,
 };
-use super::millis::millis_up;
+use super::millis::millis;
 use super::reply::REPLY_MAX;
 use super::trace::Trace;
 
@@ -209,10 +209,14 @@ impl Effects {
     }
 
     /// The host holds the message, unless its handler does. Effects do not matter: they happen with an acknowledgement, and then there
-    /// is no hold.
+    /// is no hold. It is shorter if there is less room: too early costs a refused call, and no hold a charge.
     pub fn hold_unless_held(&mut self, room: HoldRoom, hold: Duration) {
+        let hold = match room {
+            HoldRoom::UpTo(most) if most >= HOLD_MIN => hold.min(most),
+            _ => hold,
+        };
         if room != HoldRoom::AtMostOnce && !matches!(self.hold, Some(Ok(_))) {
-            self.hold = Some(room.take(millis_up(hold)));
+            self.hold = Some(room.take(millis(hold)));
         }
     }
 

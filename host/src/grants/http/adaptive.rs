@@ -30,6 +30,8 @@ use controller::{Asked, Controller, Sign, Ticket};
 const DESTINATIONS_MAX: usize = 64;
 /// What those are called.
 const OTHERS: &str = "others";
+/// A call that had less time than this says nothing about a destination that did not answer it.
+const ANSWER_MIN: Duration = Duration::from_secs(1);
 /// The most calls that wait for one destination.
 const WAITING_MAX: usize = 1_000;
 
@@ -64,6 +66,8 @@ pub(super) struct Pass {
     destination: Arc<Destination>,
     ticket: Ticket,
     deadline: Instant,
+    /// When the request was sent: before that, and if the guest does not finish it, a failure is not that of the destination.
+    sent: Option<Instant>,
     has_said: bool,
     is_over: bool,
 }
@@ -129,7 +133,10 @@ impl Destinations {
 
 impl SeesDestinations for Destinations {
     fn seen(&self) -> Vec<DestinationSeen> {
-        let all: Vec<_> = self.all.lock().values().cloned().collect();
+        let mut all = self.all.lock();
+        // Nobody calls it any more, so nothing would open it.
+        all.retain(|_, one| !(one.is_idle() && one.is_closed()));
+        let all: Vec<_> = all.values().cloned().collect();
         let mut seen: Vec<_> = all.iter().map(|one| one.seen()).collect();
         seen.sort_by(|a, b| a.destination.cmp(&b.destination));
         seen
@@ -140,7 +147,11 @@ impl Destination {
     /// Nothing is known of it that would be missed.
     fn is_idle(self: &Arc<Self>) -> bool {
         let line = self.line.lock();
-        Arc::strong_count(self) == 1 && line.controller.closed_since().is_none()
+        Arc::strong_count(self) == 1 && line.controller.is_forgettable(Instant::now())
+    }
+
+    fn is_closed(&self) -> bool {
+        self.line.lock().controller.closed_since().is_some()
     }
 
     async fn enter(self: &Arc<Self>, deadline: Instant) -> Result<Pass, HttpError> {
@@ -252,9 +263,25 @@ impl Pass {
             destination: Arc::clone(destination),
             ticket,
             deadline,
+            sent: None,
             has_said: false,
             is_over: false,
         }
+    }
+
+    /// The request is sent now.
+    pub(super) fn sent(&mut self) {
+        self.sent = Some(Instant::now());
+    }
+
+    /// The guest did not finish its request.
+    pub(super) fn unfinished(&mut self) {
+        self.sent = None;
+    }
+
+    /// The destination had time to answer, and did not.
+    fn was_silent(&self) -> bool {
+        self.sent.is_some_and(|at| at.elapsed() >= ANSWER_MIN)
     }
 
     /// The call has ended so, or its response has begun, `took` after it was sent. If the destination is closed by now, the message is held.
@@ -274,6 +301,8 @@ impl Pass {
                 _ => Sign::Answered(None),
             },
             Err(HttpError::Denied(_) | HttpError::Closed(_)) => Sign::Nothing,
+            Err(_) if self.sent.is_none() => Sign::Nothing,
+            Err(HttpError::Timeout) if !self.was_silent() => Sign::Nothing,
             Err(HttpError::TooLarge(_)) => Sign::Answered(None),
             Err(
                 HttpError::Dns(_)
@@ -315,7 +344,7 @@ impl Drop for Pass {
         let mut line = self.destination.line.lock();
         if !self.has_said {
             // The attempt has ended. If that is because its time was over, the destination did not answer in time.
-            let sign = match Instant::now() >= self.deadline {
+            let sign = match Instant::now() >= self.deadline && self.was_silent() {
                 true => Sign::Failed(None),
                 false => Sign::Nothing,
             };

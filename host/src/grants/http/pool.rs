@@ -208,6 +208,8 @@ impl Pool {
         }
         match result {
             Ok(response) => {
+                // A handler may make its next call before it has read this body: it would wait for its own place.
+                drop(tally.pass.take());
                 tally.end = RequestEnd::of_status(response.status().as_u16());
                 let max = self.rule.response_max.0;
                 if response.body().size_hint().lower() > max {
@@ -257,9 +259,17 @@ impl Pool {
         *request.headers_mut() = allowed.headers;
         let client = self.sit(&authority);
         tally.authority = Some(authority);
+        if let Some(pass) = &mut tally.pass {
+            pass.sent();
+        }
         let began = Instant::now();
         let response = client.request(request).await;
-        let response = response.map_err(|error| of_client(&error))?;
+        let response = response.map_err(|error| {
+            if let Some(pass) = tally.pass.as_mut().filter(|_| is_of_guest(&error)) {
+                pass.unfinished();
+            }
+            of_client(&error)
+        })?;
         let took = began.elapsed();
         tally.took = Some(took);
         self.counts.http[self.index].answered(took);
@@ -419,6 +429,18 @@ async fn fill(
         .map_err(|_| denied("a secret holds a character that no header may have".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// Whether the guest did not finish its body.
+fn is_of_guest(error: &ClientError) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if error.downcast_ref().is_some_and(hyper::Error::is_user) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Why the client has no response.

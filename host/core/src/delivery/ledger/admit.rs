@@ -167,6 +167,16 @@ impl Admissions {
 impl<J> Ledger<J> {
     /// Starts are limited like this from now on.
     pub(super) fn limit(&mut self, now: Time, limited: Limited) {
+        // Suspects that wait ask by these limits: an admission or a reserved start is one of the limits before.
+        self.admissions.suspects.clear();
+        let isolated: Vec<Key> = self.isolated.iter().copied().collect();
+        for key in isolated {
+            if let Some(held) = self.holdings.find_mut(key)
+                && matches!(held.state, State::Waiting)
+            {
+                (held.admitted, held.reserved) = (None, None);
+            }
+        }
         if limited == Limited::No {
             let waiting: Vec<Key> = self.admissions.waiting().collect();
             self.wait_again(waiting);

@@ -21,6 +21,8 @@ pub(super) const FAILURES_MAX: u32 = 5;
 /// For how long a destination is closed that does not say so itself: this long at first, then twice as long each time.
 const CLOSED_MIN: Duration = Duration::from_secs(1);
 const CLOSED_MAX: Duration = Duration::from_secs(4);
+/// A closed destination that nobody has tried for this long is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(60);
 /// The longest `Retry-After` that is followed.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// The time of a closed destination is up to this part longer, at random.
@@ -164,6 +166,15 @@ impl Controller {
         }
     }
 
+    /// Whether nothing is known that would be missed: it is open, or nobody has tried it for long.
+    pub(super) fn is_forgettable(&self, now: Instant) -> bool {
+        match self.state {
+            State::Open => true,
+            State::Closed { until, .. } => now >= until + FORGOTTEN,
+            State::Probing { .. } => false,
+        }
+    }
+
     /// For how long a message is held whose call was refused: until the destination may be open again, and longer where it is closed for
     /// long, so that few messages of a long outage use up their holds.
     pub(super) fn hold(&self, now: Instant) -> Duration {
@@ -184,7 +195,8 @@ impl Controller {
                 self.state = State::Probing { since, times };
                 true
             }
-            State::Probing { .. } => return Asked::Wait,
+            // The one on its way may take as long as a call may: no other waits for it in its slot.
+            State::Probing { .. } => return Asked::Closed,
             State::Open if self.in_flight >= self.allowed() => return Asked::Wait,
             State::Open => false,
         };
@@ -414,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn one_call_tries_a_closed_destination_and_the_others_wait_for_it() {
+    fn one_call_tries_a_closed_destination_and_no_other_waits_for_it() {
         let now = Instant::now();
         let mut controller = closed(now);
         assert_eq!(
@@ -424,7 +436,7 @@ mod tests {
         );
         let late = now + 1250 * MS;
         let probe = go(&mut controller, late);
-        assert_eq!(controller.ask(late + 60 * SECOND), Asked::Wait);
+        assert_eq!(controller.ask(late + 60 * SECOND), Asked::Closed);
         assert_eq!(controller.allowed(), 1);
         // It fails: the next time is twice as long, and never longer than four seconds.
         controller.says(late, probe, Sign::Failed(None), 0.0);
