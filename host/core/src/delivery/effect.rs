@@ -554,6 +554,19 @@ mod tests {
         ]))
     }
 
+    #[test]
+    fn a_hold_of_the_host_is_as_long_as_there_is_room() {
+        let hour = Duration::from_secs(3600);
+        for (most, held) in [(hour, hour), (HOLD_MIN, HOLD_MIN), (2 * hour, hour)] {
+            let mut effects = Effects::default();
+            effects.hold_unless_held(HoldRoom::UpTo(most), hour);
+            assert_eq!(effects.held(), Some(&Ok(held)));
+        }
+        let mut effects = Effects::default();
+        effects.hold_unless_held(HoldRoom::Spent(100), hour);
+        assert!(effects.held().is_some_and(Result::is_err));
+    }
+
     fn publication(to: &str) -> Publication {
         Publication {
             to: Arc::from(to),

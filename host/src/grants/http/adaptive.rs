@@ -404,6 +404,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn failures_close_a_destination_only_if_the_request_was_sent_and_had_time() {
+        let destinations = Destinations::new("api", 9);
+        let refused = HttpError::Connect("no connection".to_owned());
+        for _ in 0..20 {
+            let mut pass = destinations.enter("a", soon(), None).await.unwrap();
+            pass.says::<()>(Err(&refused), None, None);
+            let mut pass = destinations.enter("a", soon(), None).await.unwrap();
+            pass.sent();
+            pass.says::<()>(Err(&HttpError::Timeout), None, None);
+            let mut pass = destinations.enter("a", soon(), None).await.unwrap();
+            pass.sent();
+            pass.unfinished();
+            pass.says::<()>(Err(&refused), None, None);
+        }
+        for _ in 0..controller::FAILURES_MAX {
+            let mut pass = destinations.enter("a", soon(), None).await.unwrap();
+            pass.sent();
+            pass.says::<()>(Err(&refused), None, None);
+        }
+        let closed = destinations.enter("a", soon(), None).await;
+        assert!(matches!(closed, Err(HttpError::Closed(_))), "{closed:?}");
+    }
+
+    #[tokio::test]
     async fn calls_wait_in_order_and_all_are_refused_where_the_destination_closes() {
         let destinations = Destinations::new("api", 1);
         let hold = AskedHold::default();
