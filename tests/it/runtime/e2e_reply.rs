@@ -604,7 +604,7 @@ async fn answers_come_through_a_cluster() {
 async fn answers_come_through_a_failover() {
     let mut watched = Watched::start().await;
     let options = at(&watched.url(), Kind::Stream, "replying")
-        .flags("durability=replica reply-keep=2s concurrency=4");
+        .flags("durability=replica reply-keep=2s concurrency=4 wait-redis=60s");
     let count = waiters(200);
     // A replica has what is published.
     let connector = connector(&watched.url()).durable(true);
