@@ -60,7 +60,9 @@ impl<J> Ledger<J> {
         let is_released = matches!(old.state, State::Released { .. });
         let is_sure = old.lost.is_none() && old.successor.is_none() && !old.doubtful;
         let is_older = delivery.origin == Origin::Fresh && leased < old.leased;
-        let is_newer = delivery.origin == Origin::Returned && leased > old.since;
+        // Redis may hand out what this host holds again, while it does not know that the host has it: then the lease was
+        // confirmed behind that.
+        let is_newer = delivery.origin == Origin::Returned && leased > old.since.max(old.leased);
         let is_leased = is_older || now.saturating_sub(old.leased) < min_idle;
         if lasts && is_sure && is_leased && !is_newer {
             let key = self.holdings.next_key(delivery.id);
