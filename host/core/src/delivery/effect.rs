@@ -209,7 +209,8 @@ impl Effects {
     }
 
     /// The host holds the message, unless its handler does. Effects do not matter: they happen with an acknowledgement, and then there
-    /// is no hold. It is shorter if there is less room: too early costs a refused call, and no hold a charge.
+    /// is no hold. It is shorter if there is less room: a message that comes too
+    /// early is refused again, and one that is not held is charged.
     pub fn hold_unless_held(&mut self, room: HoldRoom, hold: Duration) {
         let hold = match room {
             HoldRoom::UpTo(most) if most >= HOLD_MIN => hold.min(most),

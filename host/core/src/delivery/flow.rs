@@ -123,8 +123,8 @@ impl Pace {
         self.cost(self.burst)
     }
 
-    /// How late a start may be that is not lost: a host that waits for it wakes up late, and asks. Where starts are reserved
-    /// nobody waits for them, and none is late.
+    /// How late a start may be that is not lost: a host that waits for it wakes up late, and asks. A reserved start is
+    /// never late: no host waits for it.
     pub fn grace(self) -> u64 {
         self.cost(1).min(ADMITTED_MS * 1000)
     }

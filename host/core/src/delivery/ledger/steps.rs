@@ -34,8 +34,9 @@ impl<J> Ledger<J> {
     /// A delivery was claimed. Rule 4: if the host already holds its id, the claim replaces that
     /// holding, or waits until the holding ends. But if the lease of that holding surely lasts, the
     /// claim is the older one, and its answer came late. A fetch that was sent before that lease is older, too: a
-    /// group hands out each entry once. A claim of what was parked is newer if it was sent after that holding began: whoever
-    /// parked the delivery had it in between, whatever the lease says (the clock of the server may have jumped).
+    /// group hands out each entry once. A claim of what was parked is newer if it was sent after that holding began, and
+    /// after its lease was last confirmed: another host had the delivery in between, and parked it. The clock of the server may
+    /// have jumped, so the lease does not say that.
     fn accept(&mut self, now: Time, leased: Time, delivery: Delivery<J>) {
         let min_idle = self.settings.min_idle;
         let Some(old) = self.holdings.by_id(delivery.id) else {

@@ -21,7 +21,7 @@ pub(super) const FAILURES_MAX: u32 = 5;
 /// For how long a destination is closed that does not say so itself: this long at first, then twice as long each time.
 const CLOSED_MIN: Duration = Duration::from_secs(1);
 const CLOSED_MAX: Duration = Duration::from_secs(4);
-/// A closed destination that nobody has tried for this long is forgotten.
+/// A closed destination that gets no call for this long is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// The longest `Retry-After` that is followed.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
